@@ -74,7 +74,7 @@ test-frameworks: venv
 	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	        -e '.[workloads,dev,frameworks,wandb,mlflow,tensorboard]' && touch $(FRAMEWORKS) || \
 	    echo "the frameworks cannot be installed here; their tests are skipped" >&2; }
-	$(VENV)/bin/python -m pytest tests/frameworks tests/tracking/test_sinks.py -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
+	$(VENV)/bin/python -m pytest tests/frameworks tests/plugins/trackers/test_sinks.py -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
 	$(VENV)/bin/python -m pytest tests/frameworks/test_ray*.py -rs -n 2 --dist loadfile
 
 lint: venv

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autocap.guardian import state_dir
+from autocap.limits import state_dir
 from tests.docs.pages import ALL_BLOCKS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -62,7 +62,7 @@ NEEDS = {  # what is run, and what it asks for
     (WORKLOADS, "train", "resnet18"): TORCH,
     (WORKLOADS, "record", "trace.csv", "--device", "emulated", "--", "resnet18"): TORCH,
     ("import", "autocap.testing"): TESTING,
-    ("import", "autocap.cluster.ray_relay"): "'ray>=2.60,<3'",
+    ("import", "autocap.plugins.fleet.nodes.ray_relay"): "'ray>=2.60,<3'",
     ("import", "autocap.testing.devices"): TESTING,
     ("import", "autocap.integrations.huggingface"): "transformers",
     ("import", "autocap.integrations.lightning"): "lightning",

@@ -68,7 +68,7 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
         "autocap/reports/report.css",
         "autocap/strategies/golden.py",
         "autocap/workloads/models/resnet.py",
-        "autocap/guardian/watchdog.py",
+        "autocap/limits/watchdog.py",
         "autocap/testing/strategies.py",
     ):
         assert needed in names

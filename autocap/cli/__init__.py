@@ -36,8 +36,11 @@ COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
-    "budget": ("autocap.cli.budget:Budget", "share a power budget among the jobs of this machine, or plan one"),
-    "recur": ("autocap.cli.recur:Recur", "run a job that comes again with the batch size that costs least"),
+    "budget": (
+        "autocap.plugins.fleet.cli.budget:Budget",
+        "share a power budget among the jobs of this machine, or plan one",
+    ),
+    "recur": ("autocap.plugins.recur.cli:Recur", "run a job that comes again with the batch size that costs least"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),

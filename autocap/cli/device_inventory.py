@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from autocap import devices
-from autocap.budget.calling import ManagerLost, NoBudget, call
-from autocap.budget.words import Ask, Standing
 from autocap.cli.device_sensors import SensorSeen, sensors_of
 from autocap.cli.device_setters import Setter, Setters, together
 from autocap.devices import permission
 from autocap.errors import DeviceError
+from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
+from autocap.plugins.fleet.budget.words import Ask, Standing
 
 if TYPE_CHECKING:
     from autocap.devices.nvml import Library, NvmlGpu

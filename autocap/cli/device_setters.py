@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from autocap.devices.permission import Settable
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable
-from autocap.helper.offers import offers_at
-from autocap.helper.protocol import Offer, socket_path
+from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.protocol import Offer, socket_path
 
 if TYPE_CHECKING:
     from autocap.devices.nvml import Library, NvmlGpu

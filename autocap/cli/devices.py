@@ -51,8 +51,8 @@ class Devices:
 
 
 def _on_nodes(args: argparse.Namespace) -> int:
-    from autocap.cli.device_nodes import gathered
     from autocap.cli.device_tables import show_nodes
+    from autocap.plugins.fleet.cli.device_nodes import gathered
 
     if args.job is not None and args.nodes != "slurm":
         raise UsageError(f"--job {args.job} names a Slurm job; use --nodes slurm, or drop it")

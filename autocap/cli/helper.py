@@ -11,7 +11,7 @@ from pathlib import Path
 from autocap.cli.options import observing
 from autocap.config import values
 from autocap.errors import UsageError
-from autocap.helper.protocol import Devices, Offer, Op, Status, socket_path
+from autocap.limits.helper.protocol import Devices, Offer, Op, Status, socket_path
 from autocap.streams import put, put_json
 
 _ACTIONS = ("serve", "status", "install", "uninstall")
@@ -70,15 +70,15 @@ class Helper:
 def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     """Until a signal says so."""
     from autocap.cli.service_log import log, log_as_service
-    from autocap.guardian import Guardian
-    from autocap.guardian.forked_watchdogs import ForkedWatchdogs
-    from autocap.guardian.state_dir import StateDir, default_path
-    from autocap.helper import listening
-    from autocap.helper.computing import sees_all_processes
-    from autocap.helper.house import House
-    from autocap.helper.machine import KINDS, ThisMachine
-    from autocap.helper.policy_file import DROP_INS, PolicyFiles
-    from autocap.helper.server import Server, ended_by_signals
+    from autocap.limits import Guardian
+    from autocap.limits.forked_watchdogs import ForkedWatchdogs
+    from autocap.limits.helper import listening
+    from autocap.limits.helper.computing import sees_all_processes
+    from autocap.limits.helper.house import House
+    from autocap.limits.helper.machine import KINDS, ThisMachine
+    from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+    from autocap.limits.helper.server import Server, ended_by_signals
+    from autocap.limits.state_dir import StateDir, default_path
 
     if observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to serve")
@@ -124,7 +124,7 @@ def _raise_descriptor_limit() -> None:
 
 def _show(as_json: bool) -> None:
     from autocap.errors import AutocapError
-    from autocap.helper.connection import Connection, Refused
+    from autocap.limits.helper.connection import Connection, Refused
 
     path = socket_path()
     connection = Connection(path)
@@ -155,7 +155,7 @@ def _line(offer: Offer) -> str:
 
 
 def _change(action: str, group: str | None, dry_run: bool) -> None:
-    from autocap.helper import install
+    from autocap.limits.helper import install
 
     if os.geteuid() != 0 and not dry_run:
         raise UsageError(

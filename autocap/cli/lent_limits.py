@@ -5,11 +5,11 @@ import os
 from collections.abc import Sequence
 
 from autocap.errors import ActuatorUnavailable
-from autocap.guardian import Restored
-from autocap.guardian.recovery import Fate, Settled
-from autocap.helper.offers import end_leases_at, leases_at
-from autocap.helper.protocol import Ended, Lease, socket_path
 from autocap.job.invoking_user import privileged
+from autocap.limits import Restored
+from autocap.limits.helper.offers import end_leases_at, leases_at
+from autocap.limits.helper.protocol import Ended, Lease, socket_path
+from autocap.limits.recovery import Fate, Settled
 
 log = logging.getLogger(__name__)
 

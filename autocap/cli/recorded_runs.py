@@ -36,8 +36,8 @@ _LONG_AGO = float("-inf")
 
 def presentation(directory: Path, events: Sequence[Event]) -> "Presentation":
     """The report on a run, a sweep or a budget. Raises RunDirectoryError."""
-    from autocap.reports.budget_document import present_budget
-    from autocap.reports.budget_history import is_budget
+    from autocap.plugins.fleet.reports.document import present_budget
+    from autocap.plugins.fleet.reports.history import is_budget
     from autocap.reports.rendering import present_run
     from autocap.sweep.document import present_sweep
     from autocap.sweep.summary import is_sweep

@@ -124,7 +124,7 @@ def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> li
 
     Raises RunDirectoryError for a sweep or a budget, UsageError for a currency without a price.
     """
-    from autocap.reports.budget_history import is_budget
+    from autocap.plugins.fleet.reports.history import is_budget
     from autocap.sweep.summary import is_sweep
 
     given = [f"--{name.replace('_', '-')}" for name in _RATES if hasattr(args, name)]
@@ -157,7 +157,7 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
-    from autocap.reports.budget_history import is_budget
+    from autocap.plugins.fleet.reports.history import is_budget
     from autocap.reports.summary.summarise import summarise
     from autocap.runlog.event_log import read_events
     from autocap.sweep.summary import is_sweep
@@ -176,7 +176,8 @@ def load() -> None:
     from rich.console import Console
 
     from autocap.cli import follow, recorded_runs, slurm_books  # noqa: F401
-    from autocap.reports import budget_document, comparison, html, text  # noqa: F401
+    from autocap.plugins.fleet.reports import document as budget_document  # noqa: F401
+    from autocap.reports import comparison, html, text  # noqa: F401
     from autocap.reports import slurm_books as _books  # noqa: F401
     from autocap.reports.document import Document, Table
     from autocap.reports.live import terminal  # noqa: F401

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from autocap.cli.lent_limits import with_leases_ended
 from autocap.cli.options import observing
-from autocap.guardian.recovery import UNSETTLED, settle
-from autocap.guardian.state_dir import default_path
 from autocap.job.shared_files import remove_dead
+from autocap.limits.recovery import UNSETTLED, settle
+from autocap.limits.state_dir import default_path
 from autocap.streams import put, put_json
 
 

@@ -35,7 +35,7 @@ class Run:
             try:
                 place = _place(config, clock)
             except EngineUnavailable as error:  # no reason to keep the command from running
-                from autocap.cluster.place import nowhere
+                from autocap.plugins.fleet.nodes.place import nowhere
 
                 place = nowhere(error)
             return run(config, clock, place)
@@ -115,8 +115,8 @@ def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None) -> "
             f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
             "each node to set limits"
         )
-    from autocap.cluster.engines import carrier
-    from autocap.cluster.place import ClusterPlace
+    from autocap.plugins.fleet.nodes.engines import carrier
+    from autocap.plugins.fleet.nodes.place import ClusterPlace
 
     with clock.lifted():
         return ClusterPlace(carrier(config.nodes, config.job), pid)

@@ -72,7 +72,7 @@ _COLUMNS = [
 def load(directory: Path) -> Result:
     """The run that a directory holds: finished, killed, or as far as it has come. Raises RunDirectoryError where there
     is none, and of a sweep or a budget."""
-    from autocap.reports.budget_history import is_budget
+    from autocap.plugins.fleet.reports.history import is_budget
     from autocap.sweep.summary import is_sweep
 
     events = read_events(directory)

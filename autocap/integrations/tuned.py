@@ -21,7 +21,6 @@ from functools import wraps
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from autocap import tracking
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, options_of
@@ -29,11 +28,12 @@ from autocap.config.values import Percentage
 from autocap.errors import AutocapError, ResultUnavailable, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
+from autocap.plugins import trackers as tracking
+from autocap.plugins.trackers.joined import joined
 from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.runlog.directory import default_directory
 from autocap.spelling import did_you_mean
-from autocap.tracking.joined import joined
 
 if TYPE_CHECKING:  # a summary needs what would make the script wait when the block begins
     from autocap.integrations.result import Result

@@ -24,15 +24,15 @@ def read_source(source: str, kind: str, wall_s: float) -> Series:
         return parse(said, f"the output of {shown(source)}", kind)
     # What speaks to servers takes longer to import than anything else here, and most runs ask none.
     if kind == PRICE and source.startswith(ENTSOE):
-        from autocap.prices.services import entsoe
+        from autocap.plugins.grid import entsoe
 
         return entsoe.price(source.removeprefix(ENTSOE), wall_s)
     if kind == CARBON and source == GREAT_BRITAIN:
-        from autocap.prices.services import great_britain
+        from autocap.plugins.grid import great_britain
 
         return great_britain.carbon(wall_s)
     if kind == CARBON and source.startswith(ELECTRICITY_MAPS):
-        from autocap.prices.services import electricity_maps
+        from autocap.plugins.grid import electricity_maps
 
         return electricity_maps.carbon(source.removeprefix(ELECTRICITY_MAPS))
     raise SourceRefused(f"{shown(source)} is no source of {kind}")
@@ -55,11 +55,11 @@ def require(source: str, kind: str) -> None:
         read_file(Path(source.removeprefix(FILE)), kind)
     why_not = None
     if source.startswith(ENTSOE):
-        from autocap.prices.services import entsoe
+        from autocap.plugins.grid import entsoe
 
         why_not = entsoe.missing()
     elif source.startswith(ELECTRICITY_MAPS):
-        from autocap.prices.services import electricity_maps
+        from autocap.plugins.grid import electricity_maps
 
         why_not = electricity_maps.missing()
     if why_not is not None:

@@ -5,17 +5,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from autocap import events
-from autocap.budget.calling import ManagerLost, NoBudget, call
-from autocap.budget.client import BudgetGuardian
-from autocap.budget.words import Ask, Standing
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices.base import LendableDevice, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
-from autocap.guardian import Guardian
-from autocap.helper.client import RemoteGuardian
-from autocap.helper.offers import offers_at
-from autocap.helper.protocol import Offer, socket_path
 from autocap.job.processes import ProcessId
+from autocap.limits import Guardian
+from autocap.limits.helper.client import RemoteGuardian
+from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.protocol import Offer, socket_path
+from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
+from autocap.plugins.fleet.budget.client import BudgetGuardian
+from autocap.plugins.fleet.budget.words import Ask, Standing
 from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import LimitGuard
 

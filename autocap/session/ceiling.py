@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from autocap.budget.words import Known
 from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
+from autocap.plugins.fleet.budget.words import Known
 from autocap.session.roles import Actuator, Grantable, UnderBudget
 
 _PUBLISH_S = 5.0

@@ -9,9 +9,9 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.errors import ActuatorUnavailable, DeviceLocked
 from autocap.events import Event
-from autocap.helper.offers import leases_at
-from autocap.helper.protocol import socket_path
 from autocap.job.processes import ProcessId
+from autocap.limits.helper.offers import leases_at
+from autocap.limits.helper.protocol import socket_path
 from autocap.records import GpuInfo
 from autocap.session.actuating import Actuation
 from autocap.session.roles import LimitGuard

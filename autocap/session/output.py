@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 
-from autocap import events, tracking
+from autocap import events
 from autocap.clock import Clock
 from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
+from autocap.plugins import trackers as tracking
+from autocap.plugins.trackers.process import Tracker, await_end
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
@@ -20,7 +22,6 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower
 from autocap.session.tuning import SearchPlan
 from autocap.streams import put_json
-from autocap.tracking.process import Tracker, await_end
 from autocap.version import __version__
 
 

@@ -8,10 +8,10 @@ from autocap import devices
 from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, DeviceSource, PowerSource, Tunable
-from autocap.guardian import Guardian
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import ProcessId
 from autocap.job.signals import SignalClock
+from autocap.limits import Guardian
 from autocap.progress import Progress
 from autocap.progress.counter import IterationCounter
 from autocap.records import SensorInfo, StepReading

@@ -9,12 +9,12 @@ from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.errors import GuardError, UsageError
-from autocap.guardian import Fate, settle
 from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
 from autocap.job.trusted_code import require_trusted_module
+from autocap.limits import Fate, settle
 from autocap.prices import reading
 from autocap.prices.feed import Feed, by_kind
 from autocap.prices.series import SourceRefused

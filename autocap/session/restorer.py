@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from autocap.guardian import Restored
+from autocap.limits import Restored
 
 log = logging.getLogger(__name__)
 _FIRST_S, _LONGEST_S = 0.5, 60.0  # between tries; each time twice as long as before

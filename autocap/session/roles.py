@@ -5,11 +5,11 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
-from autocap.budget.words import Known
 from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
-from autocap.guardian import Restored
+from autocap.limits import Restored
+from autocap.plugins.fleet.budget.words import Known
 from autocap.prices.quote import Quote
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.plain import Reporter

@@ -19,9 +19,9 @@ from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable
 from autocap.errors import DeviceError
-from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
+from autocap.limits import Guardian
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
 from autocap.records import Measurement, StepReading, Trial

@@ -11,7 +11,6 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from autocap.budget.curves import Curves, Floats, JobCurve
 from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.controller import Controller
@@ -20,6 +19,7 @@ from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
+from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.records import CapRange, Prediction, StepReading
 from bench.simulation.jobs import seed_profiles, tune
 from bench.strategies.curves import CapCurve

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap.budget.account import Order
-from autocap.budget.curves import JobCurve, prior
-from autocap.budget.ledger import Ledger
-from autocap.budget.shares import Policy
 from autocap.controller.known_curve import KnownCurve
+from autocap.plugins.fleet.budget.account import Order
+from autocap.plugins.fleet.budget.curves import JobCurve, prior
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.shares import Policy
 from autocap.records import Prediction
 from bench.budget.curves import Searched, job_curve
 from bench.budget.fleet import Fleet, Floats, Indices

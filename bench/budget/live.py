@@ -6,10 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.budget.account import Order
-from autocap.budget.curves import prior
-from autocap.budget.ledger import Ledger
-from autocap.budget.shares import Policy
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller import Controller
@@ -18,6 +14,10 @@ from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.metrics import Metric
+from autocap.plugins.fleet.budget.account import Order
+from autocap.plugins.fleet.budget.curves import prior
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.shares import Policy
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Measurement, Sample, SensorInfo, Trial
 from autocap.session.caps import cap_grid

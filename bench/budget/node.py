@@ -12,20 +12,20 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from autocap.budget.curves import Curves, Floats, JobCurve
-from autocap.budget.ledger import Ledger
-from autocap.budget.shares import Policy, share
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller.actions import SetCaps
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.nvml import NvmlDevice, open_library
 from autocap.events import State
-from autocap.guardian import Guardian
-from autocap.manager.finding import FoundJob
-from autocap.manager.steward import Steward
-from autocap.manager.tenant import Tenant
+from autocap.limits import Guardian
 from autocap.metrics import Metric
+from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.shares import Policy, share
+from autocap.plugins.fleet.manager.finding import FoundJob
+from autocap.plugins.fleet.manager.steward import Steward
+from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.records import Sample
 from autocap.session.ceiling import known_of
 from bench.budget.curves import truth

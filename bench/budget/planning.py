@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from autocap.budget.curves import Curves
-from autocap.budget.plan import Plan, PlannedCurve, PlannedJob
-from autocap.budget.shares import Policy, share
+from autocap.plugins.fleet.budget.curves import Curves
+from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob
+from autocap.plugins.fleet.budget.shares import Policy, share
 from bench.budget.curves import seed_kinds, truth
 
 _DAY_S = 86400.0

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autocap.budget.curves import Curves
-from autocap.budget.shares import Policy, share
+from autocap.plugins.fleet.budget.curves import Curves
+from autocap.plugins.fleet.budget.shares import Policy, share
 from bench.budget.fleet import GAIN_ERROR, STEP_S, Fleet, Floats, Indices
 from bench.budget.ledgered import Ledgered
 from bench.budget.rules import Periodic, Rule, Seen, Shared

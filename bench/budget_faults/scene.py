@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from autocap.budget.calling import SOCKET, call
-from autocap.budget.words import Ask, Change, Done, Standing
 from autocap.errors import AutocapError
 from autocap.job.processes import identify
+from autocap.plugins.fleet.budget.calling import SOCKET, call
+from autocap.plugins.fleet.budget.words import Ask, Change, Done, Standing
 from bench.faults.processes import Late
 from bench.nvml_emulation import FileBoard, environment, machine
 from bench.nvml_emulation.board import timeline

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from autocap.budget.calling import SITE_SOCKET, SOCKET, call
-from autocap.budget.words import Ask, Change, Done, End, Standing
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
+from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
+from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, Standing
 from bench.cluster import processes, runs, up
 from bench.cluster.layout import Cluster
 from bench.nvml_emulation import FileBoard, machine
@@ -30,9 +30,9 @@ BUDGET_W, LESS_W = 1600.0, 1200.0
 LOOK_S = 0.01
 PATIENCE_S = 90.0
 _MARK = "BUDGET_OVER_NODES"  # in the environment of the site and all that it starts
-_ENDS, _RELAY = "autocap.site.node", "autocap.cluster.ray_relay"
+_ENDS, _RELAY = "autocap.plugins.fleet.site.node", "autocap.plugins.fleet.nodes.ray_relay"
 # What runs on Ray's nodes for it, which has the environment of their raylets.
-_OVER_RAY = (_ENDS, "autocap.guardian.watchdog", "ray::Actor")
+_OVER_RAY = (_ENDS, "autocap.limits.watchdog", "ray::Actor")
 
 
 @contextmanager

@@ -14,14 +14,17 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
-from autocap.cluster.fleet import LOST_S
 from autocap.job.processes import ProcessId, identify
+from autocap.plugins.fleet.nodes.fleet import LOST_S
 from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
 from bench.nvml_emulation import FileBoard
 
-AGENT, RELAY = "autocap.cluster.agent", "autocap.cluster.ray_relay"  # in the commands of their processes
+AGENT, RELAY = (
+    "autocap.plugins.fleet.nodes.agent",
+    "autocap.plugins.fleet.nodes.ray_relay",
+)  # in the commands of their processes
 _BACK_S = 3.0  # in which limits are back on every node that lives
 _LOOKED_ON_S = 1.0  # beyond that
 _LEFT_S = 10.0  # after which nothing of ours is left
@@ -280,8 +283,8 @@ class Stage:
             run.process.wait(_PATIENCE_S)
 
 
-_JOB, _WATCHDOG = "bench.cluster.", "autocap.guardian.watchdog"
-_SERVICES = (" -N ", "slurmctld -D", "helper serve", "autocap.guardian.fork_server")
+_JOB, _WATCHDOG = "bench.cluster.", "autocap.limits.watchdog"
+_SERVICES = (" -N ", "slurmctld -D", "helper serve", "autocap.limits.fork_server")
 _OURS = (AGENT, RELAY, _WATCHDOG, "ray::Actor")  # gone once the tuning has ended, though the job goes on
 
 

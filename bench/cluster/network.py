@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from autocap.clock import VirtualClock
-from autocap.cluster.agent.lease import Lease
-from autocap.cluster.protocol import (
+from autocap.limits import Restored
+from autocap.plugins.fleet.nodes.agent.lease import Lease
+from autocap.plugins.fleet.nodes.protocol import (
     VERSION,
     Begin,
     Deed,
@@ -31,8 +32,7 @@ from autocap.cluster.protocol import (
     line_of,
     said,
 )
-from autocap.cluster.rows import Row, Rows
-from autocap.guardian import Restored
+from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.version import __version__
 

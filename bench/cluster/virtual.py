@@ -14,16 +14,16 @@ import numpy as np
 
 from autocap import events
 from autocap.clock import VirtualClock
-from autocap.cluster.device import ClusterSampler, ClusterSource
-from autocap.cluster.fleet import Fleet
-from autocap.cluster.guardian import ClusterGuardian
-from autocap.cluster.protocol import Begin, Target
 from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.metrics import Metric
+from autocap.plugins.fleet.nodes.device import ClusterSampler, ClusterSource
+from autocap.plugins.fleet.nodes.fleet import Fleet
+from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
+from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_known

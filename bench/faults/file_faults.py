@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from autocap.guardian.journal import Entry, Journal
-from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import ProcessId, boot_id
+from autocap.limits.journal import Entry, Journal
+from autocap.limits.state_dir import StateDir
 from bench.faults.aftermath import ended, random_moment
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Missed, Scene

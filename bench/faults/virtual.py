@@ -21,11 +21,11 @@ from autocap.devices.base import DeviceSource, Tunable
 from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError
 from autocap.events import Decided
-from autocap.guardian import UNSETTLED, Guardian, settle
-from autocap.guardian.asking import Waiting
-from autocap.guardian.heartbeat import Pulse
-from autocap.guardian.journal import Entry
 from autocap.job.processes import ProcessId, Roots, own_identity
+from autocap.limits import UNSETTLED, Guardian, settle
+from autocap.limits.asking import Waiting
+from autocap.limits.heartbeat import Pulse
+from autocap.limits.journal import Entry
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import SensorInfo, StepReading

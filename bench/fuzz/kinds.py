@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from autocap.guardian.journal import SUFFIX, file_name
+from autocap.limits.journal import SUFFIX, file_name
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS
 from bench.fuzz import arguments, mutation, odd_files, readings, texts

@@ -13,8 +13,8 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import Event
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, SweepRunEnded, SweepRunStarted, Used
-from autocap.guardian.journal import SCHEMA, Entry
 from autocap.job.processes import ProcessId, boot_id
+from autocap.limits.journal import SCHEMA, Entry
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Sample
 from autocap.runlog.directory import SAMPLES, RunDirectory

@@ -24,7 +24,7 @@ _NICE = -10  # as the unit has it
 # LISTEN_PID is that of the process that is to have the socket, which a shell becomes.
 _HAND_OVER = ("/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
 OPEN_BOUNDS = (sys.executable, "-P", "-m", "bench.helper.serve")
-_FORK_SERVER = b"autocap.guardian.fork_server"
+_FORK_SERVER = b"autocap.limits.fork_server"
 USUAL = (sys.executable, "-P", "-m", "autocap", "helper", "serve")
 
 
@@ -166,7 +166,7 @@ class Served:
 
 def watchdogs_of(pid: int) -> tuple[int, ...]:
     """The watchdog processes that a process has started, or had forked."""
-    own = _children(pid, b"autocap.guardian.watchdog")
+    own = _children(pid, b"autocap.limits.watchdog")
     return (*own, *(child for server in fork_servers_of(pid) for child in _children(server, _FORK_SERVER)))
 
 

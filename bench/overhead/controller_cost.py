@@ -114,7 +114,7 @@ def _watched(
     run, pid = folder / "run", controller.pid
     _until(lambda: (run / EVENTS).exists() and '"state_entered"' in (run / EVENTS).read_text())
     children = psutil.Process(pid).children()
-    (watchdog,) = [child for child in children if "autocap.guardian.watchdog" in " ".join(child.cmdline())]
+    (watchdog,) = [child for child in children if "autocap.limits.watchdog" in " ".join(child.cmdline())]
 
     def look() -> _Look:
         return _Look(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autocap.devices.nvml import NvmlLimits, open_library
-from autocap.guardian import Guardian
+from autocap.limits import Guardian
 from autocap.records import GpuInfo
 
 

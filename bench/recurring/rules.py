@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.recur.history import Outcome, Recurrence, Rules
-from autocap.recur.policy import choose
+from autocap.plugins.recur.history import Outcome, Recurrence, Rules
+from autocap.plugins.recur.policy import choose
 from bench.recurring.caps import Caps, Plan, Searched, Uncapped, ZeusScan
 from bench.recurring.job import Job, Run
 from bench.recurring.troubles import OFF

@@ -2,7 +2,7 @@
 
 import random
 
-from autocap.budget.words import Join, Known, decode_request, encode_request
+from autocap.plugins.fleet.budget.words import Join, Known, decode_request, encode_request
 from bench.fuzz.members.crowd import answered
 from bench.fuzz.members.scenes import HEAD, Scene, _judge, _word
 

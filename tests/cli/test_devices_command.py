@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autocap.cli.device_inventory import inventory_of
-from autocap.cli.device_nodes import heard
 from autocap.cli.device_tables import show_nodes
 from autocap.clock import VirtualClock
-from autocap.cluster.channel import EngineJob
-from autocap.cluster.protocol import Listed, Lost, Message, Word
 from autocap.errors import EngineUnavailable
+from autocap.plugins.fleet.cli.device_nodes import heard
+from autocap.plugins.fleet.nodes.channel import EngineJob
+from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Message, Word
 from bench.nvml_emulation import FileBoard, Limits, environment, machine
 from tests.cli.test_cli import Cli
 

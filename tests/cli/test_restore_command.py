@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from autocap.cli import main
-from autocap.guardian.journal import Entry, Journal
-from autocap.guardian.lock import DeviceLock
-from autocap.guardian.state_dir import StateDir
-from autocap.helper.protocol import Answer, Code, Ended, Lease, LeasesEnded, Op, Refusal, Restored, Status
 from autocap.job.processes import ProcessId, boot_id, identify
+from autocap.limits.helper.protocol import Answer, Code, Ended, Lease, LeasesEnded, Op, Refusal, Restored, Status
+from autocap.limits.journal import Entry, Journal
+from autocap.limits.lock import DeviceLock
+from autocap.limits.state_dir import StateDir
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted

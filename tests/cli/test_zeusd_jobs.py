@@ -18,7 +18,7 @@ from tests.doubles.zeusd_stand import ZeusdStand, serving
 HOLDER = """
 import sys, time
 from autocap.devices import outside_limits
-from autocap.guardian import Guardian
+from autocap.limits import Guardian
 from autocap.records import CapRange, GpuInfo
 kind, uuid = sys.argv[1:]
 gpu = GpuInfo(index=0, uuid=uuid, name="GPU", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=260.0))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autocap.helper import policy_file
-from autocap.helper.policy import Grant
-from autocap.helper.policy_file import DROP_INS, PolicyFiles
-from autocap.helper.who import Peer
+from autocap.limits.helper import policy_file
+from autocap.limits.helper.policy import Grant
+from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.limits.helper.who import Peer
 from tests.doubles.waiting import eventually
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "contrib" / "slurm"

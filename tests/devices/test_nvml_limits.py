@@ -7,7 +7,7 @@ from autocap.devices.nvml import NvmlError, NvmlLimits
 from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.state import to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
-from autocap.guardian import ForeignLimit, Guardian
+from autocap.limits import ForeignLimit, Guardian
 from bench.faults.stage import Script
 from bench.faults.virtual import Unwatched
 from bench.nvml_emulation import Fault, Limits, machine

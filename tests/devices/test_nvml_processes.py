@@ -20,7 +20,7 @@ MACHINE = replace(machine("tesla-v100/alexnet", gpus=2, arrivals_mw=[287_123, 29
 CONTROLLER = """
 import sys, time
 from autocap.devices.nvml import NvmlLimits, open_library
-from autocap.guardian import Guardian
+from autocap.limits import Guardian
 from autocap.records import GpuInfo
 
 with open_library() as library:

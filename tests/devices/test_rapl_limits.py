@@ -11,10 +11,10 @@ from autocap.clock import VirtualClock
 from autocap.devices.powercap import SYSFS_VARIABLE, Sysfs
 from autocap.devices.rapl import RaplDevice, RaplLimits, inventory, limits_from_outside
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
-from autocap.guardian import Fate, ForeignLimit, Guardian, settle
-from autocap.guardian.journal import Entry, Journal
-from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import ProcessId, boot_id
+from autocap.limits import Fate, ForeignLimit, Guardian, settle
+from autocap.limits.journal import Entry, Journal
+from autocap.limits.state_dir import StateDir
 from bench.faults.virtual import Unwatched
 from tests.doubles.rapl_tree import WINDOW_US, RaplTree
 

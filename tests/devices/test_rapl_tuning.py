@@ -13,8 +13,8 @@ from autocap import events
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.powercap import Sysfs
 from autocap.devices.rapl import RaplDevice, inventory
-from autocap.guardian import Guardian
 from autocap.job.processes import ProcessId, own_identity
+from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress

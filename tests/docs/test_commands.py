@@ -71,8 +71,8 @@ SESSIONS = (
     "autocap.session.modes:run",
     "autocap.session.modes:attach",
     "autocap.sweep.session:sweep",
-    "autocap.recur.session:recur",
-    "autocap.cli.recur:_speak",
+    "autocap.plugins.recur.session:recur",
+    "autocap.plugins.recur.cli:_speak",
 )
 
 

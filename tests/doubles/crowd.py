@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from autocap.helper.dialling import dialled
+from autocap.limits.helper.dialling import dialled
 from bench.helper import people
 
 

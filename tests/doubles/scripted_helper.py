@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autocap.helper.protocol import (
+from autocap.limits.helper.protocol import (
     MOST_REQUEST_BYTES,
     Answer,
     Beaten,

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cluster.carriers import ray as carrier
-from autocap.cluster.channel import Channel
-from autocap.cluster.protocol import Hello, Lost, Word
 from autocap.errors import EngineUnavailable
 from autocap.job.processes import ProcessId, identify
+from autocap.plugins.fleet.nodes.carriers import ray as carrier
+from autocap.plugins.fleet.nodes.channel import Channel
+from autocap.plugins.fleet.nodes.protocol import Hello, Lost, Word
 from bench.cluster import processes, up
 from bench.cluster.layout import Cluster
-from tests.cluster.hearing import MARK, PATIENCE_S, heard, marked, until
+from tests.plugins.fleet.nodes.hearing import MARK, PATIENCE_S, heard, marked, until
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 ECHO = str(Path(__file__).parent.parent / "cluster" / "echo_agent.py")

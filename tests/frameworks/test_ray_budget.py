@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autocap.cluster.protocol import line_of, said
-from autocap.cluster.sharing import Share
+from autocap.plugins.fleet.nodes.protocol import line_of, said
+from autocap.plugins.fleet.nodes.sharing import Share
 from bench.budget_nodes.kinds import injected
 from bench.budget_nodes.scene import ground
 
@@ -42,7 +42,7 @@ class FakeActor:
 def test_who_keeps_a_group_waiting_is_called_alone_where_the_others_do_not_depend_on_it(
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay_module = import_module("autocap.cluster.ray_relay")
+    relay_module = import_module("autocap.plugins.fleet.nodes.ray_relay")
     monkeypatch.setattr(relay_module, "_LATE_S", 0.0)
     actors = {number: FakeActor(number, stuck=number == 0) for number in range(3)}
     heard, out = os.pipe()

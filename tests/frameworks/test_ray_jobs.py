@@ -29,4 +29,4 @@ def test_nodes_are_those_that_were_given_gpus_or_else_cpus(
     nodes: Sequence[str],
     is_everywhere: bool,
 ) -> None:
-    assert import_module("autocap.cluster.ray_jobs").where(actors, offers) == (nodes, is_everywhere)
+    assert import_module("autocap.plugins.fleet.nodes.ray_jobs").where(actors, offers) == (nodes, is_everywhere)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from autocap.errors import GuardError, UsageError
-from autocap.guardian.state_dir import StateDir
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.trusted_code import replaceable, require_trusted, require_trusted_module, writable
+from autocap.limits.state_dir import StateDir
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 UID, OTHER = 12345, 23456

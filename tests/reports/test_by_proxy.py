@@ -12,6 +12,7 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import Decided, DeviceFound, Event, RunEnded
 from autocap.metrics import Metric
+from autocap.plugins.trackers.rows import Rows
 from autocap.progress import SpeedProgress
 from autocap.records import Measurement
 from autocap.reports import html
@@ -25,7 +26,6 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
-from autocap.tracking.rows import Rows
 from bench.simulation.jobs import tune
 from tests.doubles.logs import STARTED, status_after
 

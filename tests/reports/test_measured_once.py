@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autocap.events import Decided, Event, Predicted
+from autocap.plugins.trackers.rows import Rows
 from autocap.records import Measurement, Trial
 from autocap.reports import comparison, html
 from autocap.reports.figures import pictures
@@ -20,7 +21,6 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
-from autocap.tracking.rows import Rows
 from tests.doubles.logs import whole_log
 from tests.sweep.test_single_runs import leaves
 

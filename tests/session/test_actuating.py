@@ -12,9 +12,9 @@ import pytest
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.nvml import NvmlDevice
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceLocked, LimitNotPermitted, LimitWithheld
-from autocap.guardian import Guardian
-from autocap.helper.client import RemoteGuardian
-from autocap.helper.protocol import Devices, Holder, Lease, Offer, Op, Status
+from autocap.limits import Guardian
+from autocap.limits.helper.client import RemoteGuardian
+from autocap.limits.helper.protocol import Devices, Holder, Lease, Offer, Op, Status
 from autocap.metrics import Metric
 from autocap.session.actuating import actuation, require_actuator
 from autocap.session.guarding import Records, guarded

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autocap.budget.words import Known
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
+from autocap.plugins.fleet.budget.words import Known
 from autocap.records import Measurement, Prediction
 from autocap.session.ceiling import BudgetLink, known_of
 

@@ -15,8 +15,8 @@ from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.events import Event, Remembered, RunStarted, State
-from autocap.guardian import Guardian
 from autocap.job.processes import ProcessId, own_identity
+from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, SensorInfo, StepReading, Trial

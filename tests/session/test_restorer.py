@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from autocap.errors import GuardError
-from autocap.guardian import Restored
+from autocap.limits import Restored
 from autocap.session.restorer import Restorer
 from bench.faults.virtual import Report, play, usual
 from bench.nvml_emulation import Fault

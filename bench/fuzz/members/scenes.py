@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from autocap.budget.calling import SOCKET, call
-from autocap.budget.words import Ask, Beat, Join, Known, Leave, Request, Set, Standing, encode_request
-from autocap.helper.connection import Connection, HelperLost, Refused
-from autocap.helper.protocol import Beaten, Done, Lent, Op, Status
+from autocap.limits.helper.connection import Connection, HelperLost, Refused
+from autocap.limits.helper.protocol import Beaten, Done, Lent, Op, Status
+from autocap.plugins.fleet.budget.calling import SOCKET, call
+from autocap.plugins.fleet.budget.words import Ask, Beat, Join, Known, Leave, Request, Set, Standing, encode_request
 from bench.budget_faults.scene import Floor
 from bench.fuzz.case import Case
 from bench.fuzz.members.crowd import UIDS, Crowd, answered

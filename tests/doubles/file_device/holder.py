@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from autocap.guardian import Guardian
-from autocap.guardian.forked_watchdogs import ForkedWatchdogs
-from autocap.guardian.heartbeat import Heartbeat, StartWatch
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
+from autocap.limits import Guardian
+from autocap.limits.forked_watchdogs import ForkedWatchdogs
+from autocap.limits.heartbeat import Heartbeat, StartWatch
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.file_device import FileLimits, KeptLimits
 

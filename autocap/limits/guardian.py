@@ -1,0 +1,291 @@
+"""The guardian: the only way to a setter. It locks, journals, has a watchdog, and puts back what it found.
+
+with Guardian(kind=…, gpus=…, limits=…, job=…) as guardian:
+    guardian.set_caps((200.0,))     # journalled, then set
+    guardian.beat()                 # at least every half second
+# on every way out the limits found on arrival are back, unless somebody else has set others since
+"""
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from autocap.devices.base import LimitPort, SettingsPort
+from autocap.errors import DeviceError, DeviceLocked, GuardError
+from autocap.job.invoking_user import privileged
+from autocap.job.processes import ProcessId, boot_id, own_identity
+from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.limits.asking import REAL_TIME, Waiting
+from autocap.limits.guarded_limit import GuardedLimit, Restored
+from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
+from autocap.limits.journal import Entry, Journal
+from autocap.limits.lock import DeviceLock
+from autocap.limits.recovery import Fate, settle_locked
+from autocap.limits.state_dir import StateDir
+from autocap.limits.watchdog import Duty
+from autocap.records import GpuInfo
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its standard streams, Popen's own pipe
+_LOCK_WAIT_S = 0.5  # for a controller that is dying, or a watchdog that settles what one left
+
+
+class Guardian:
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread. While the
+    process acts as the user behind sudo, it alone has root's rights.
+
+    kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
+    caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
+    the default one. sync: makes a file durable. start_watch: starts the watchdog process. rights: has root's for a
+    moment, which holds up every other thread that wants them; `nullcontext` where no thread ever acts as a user. clock:
+    the time, and waiting.
+
+    Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
+    cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        gpus: Sequence[GpuInfo],
+        limits: LimitPort,
+        job: ProcessId | None,
+        state_dir: Path | None = None,
+        ready_timeout_s: float = 10.0,
+        sync: Callable[[int], None] = os.fsync,
+        start_watch: StartWatch = Heartbeat,
+        rights: Callable[[], AbstractContextManager[object]] = privileged,
+        clock: Waiting = REAL_TIME,
+    ) -> None:
+        self._kind = kind
+        self._uuids = tuple(gpu.uuid for gpu in gpus)
+        self._limits = limits
+        self._job = job
+        self._state_dir = state_dir
+        self._ready_timeout_s = ready_timeout_s
+        self._sync = sync
+        self._start_watch = start_watch
+        self._rights, self._clock = rights, clock
+        self._owner = own_identity()
+        self._notes: list[str] = []
+        self._locks: list[DeviceLock] = []
+        self._guarded: list[GuardedLimit] = []
+        self._heartbeat: Watch | None = None
+        self._put_back_meanwhile = False
+        self._left_out: set[int] = set()
+        self.failed: int | None = None
+        self._spare = SpareDescriptors(0)
+        self._stack = ExitStack()
+
+    @property
+    def original_w(self) -> tuple[float | None, ...]:
+        """The requested limits found on arrival, watts; `None` where one cannot be read (none is set there)."""
+        return tuple(one.original_w for one in self._guarded)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What happened that the user should know: sentences, the oldest first."""
+        return tuple(self._notes)
+
+    def __enter__(self) -> "Guardian":
+        with self._rights(), ExitStack() as stack:
+            # First of all, so that they have low numbers: a limit on open files is one on their numbers.
+            self._spare = SpareDescriptors(_DESCRIPTORS)
+            stack.callback(self._spare.close)
+            state = stack.enter_context(StateDir(self._state_dir, sync=self._sync))
+            self._state_dir = state.path
+            journal = Journal(state)
+            stack.callback(self._release_locks)
+            stack.callback(journal.let_go)
+            for uuid in sorted(self._uuids):  # in one order, so that two runs cannot each wait for the other
+                self._locks.append(DeviceLock(state, uuid, wait_s=_LOCK_WAIT_S))
+            for uuid in self._uuids:
+                self._settle(journal, uuid)
+            stack.callback(self._delete_entries)
+            for uuid in self._uuids:
+                found = self._found(uuid)
+                self._guarded.append(GuardedLimit(self._limits, journal, found, self._tell, self._clock))
+            stack.callback(self._end_watchdog)
+            self._heartbeat = self._start_watchdog()
+            stack.callback(self._restore_at_exit)
+            _live.add(self)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
+            _live.discard(self)
+            with self._rights():
+                self._stack.close()
+
+    def rehearse(self) -> None:
+        """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
+
+        Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
+        """
+        with self._rights():
+            for one in self._guarded:
+                self._exchange()
+                one.rehearse(self._exchange)
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
+
+        Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
+        LimitRefused where the device does not take it. Devices before that one have their cap; `restore` covers all.
+        Of a DeviceError `failed` tells the place of the device. One that is left out keeps what it has.
+        """
+        if len(caps_w) != len(self._guarded):
+            raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
+        self.failed = None
+        with self._rights():
+            for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
+                if place in self._left_out:
+                    continue
+                self._exchange()
+                try:
+                    one.set_w(float(cap_w), self._exchange)
+                except DeviceError:
+                    self.failed = place
+                    raise
+
+    def leave_out(self, place: int) -> Restored:
+        """Put the limit found on one device back, as `restore` does, and set none there any more."""
+        self._require_own_process()
+        self._left_out.add(place)
+        with self._rights():
+            return self._guarded[place].restore()
+
+    def beat(self) -> bool:
+        """Tell the watchdog that all is well; at least every half second.
+
+        Returns whether limits were, or may have been, put back since the last beat (this process hung or was stopped,
+        or the watchdog was replaced): then set the caps again. Raises GuardError when there is no watchdog any more
+        and no other can be started; the limits are back by then.
+        """
+        if self._heartbeat is not None or not self._is_settled():
+            with self._rights():
+                self._exchange()
+                for one in self._guarded:
+                    one.look(self._exchange)
+        happened, self._put_back_meanwhile = self._put_back_meanwhile, False
+        return happened
+
+    def restore(self) -> tuple[Restored, ...]:
+        """Put the limits found on arrival back; one that fails does not keep the others. Caps may be set again."""
+        self._require_own_process()
+        with self._rights():
+            return tuple(one.restore() for one in self._guarded)
+
+    def _settle(self, journal: Journal, uuid: str) -> None:
+        settled = settle_locked(journal, uuid)
+        if settled is None or settled.outcome is Fate.UNCHANGED:
+            return
+        if settled.outcome is Fate.IN_USE:
+            raise DeviceLocked(f"{settled.sentence}, whose lock was removed; wait for it, or end it with SIGTERM")
+        if settled.outcome is Fate.FAILED:
+            raise GuardError(f"an earlier run left a limit behind; {settled.sentence}")
+        self._notes.append(settled.sentence)
+
+    def _found(self, uuid: str) -> Entry:
+        return Entry(
+            kind=self._kind,
+            uuid=uuid,
+            original_w=self._limits.requested_w(uuid),
+            boot_id=boot_id(),
+            owner=self._owner,
+            job=self._job,
+            settings=self._limits.settings(uuid) if isinstance(self._limits, SettingsPort) else (),
+        )
+
+    def _exchange(self) -> None:
+        """Beat, and take in what the watchdog did; with none, start another."""
+        self._require_own_process()
+        pulse = Pulse.LOST if self._heartbeat is None else self._heartbeat.beat()
+        if pulse is Pulse.GUARDING:
+            return
+        if pulse is Pulse.LOST:
+            self._replace_watchdog()
+        self._put_back_meanwhile = True
+        for one in self._guarded:
+            one.maybe_original = True
+
+    def _tell(self, entry: Entry) -> bool:
+        """Hand an entry to the watchdog; whether there is one that took it."""
+        return self._heartbeat is not None and self._heartbeat.tell(entry)
+
+    def _is_settled(self) -> bool:
+        return all(one.settled for one in self._guarded)
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._owner.pid:
+            raise GuardError(f"the guardian belongs to PID {self._owner.pid}, not to its forked child {os.getpid()}")
+
+    def _start_watchdog(self) -> Watch:
+        assert self._state_dir is not None  # since __enter__
+        duty = Duty(state_dir=self._state_dir, kind=self._kind, owner=self._owner, job=self._job, uuids=self._uuids)
+        entries = [one.entry for one in self._guarded]
+        return self._start_watch(duty, entries=entries, ready_timeout_s=self._ready_timeout_s)
+
+    def _replace_watchdog(self) -> None:
+        lost, self._heartbeat = self._heartbeat, None
+        if lost is not None:
+            lost.kill()
+        try:
+            with self._spare.lent():
+                self._heartbeat = self._start_watchdog()
+        except GuardError:
+            self.restore()
+            raise
+        pid = "" if lost is None else f" (PID {lost.pid})"
+        self._notes.append(f"the watchdog process{pid} was lost; PID {self._heartbeat.pid} watches instead")
+
+    def _restore_at_exit(self) -> None:
+        for restored in self.restore():
+            if restored.note is not None:
+                logger.warning("%s", restored.note)
+
+    def _end_watchdog(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            # Where something is left to put back (restoring failed or was interrupted), it has a try before it leaves.
+            heartbeat.end(goodbye=self._is_settled())
+
+    def _delete_entries(self) -> None:
+        while self._guarded:
+            try:
+                self._guarded.pop().delete_entry()
+            except GuardError as error:  # the limit is back, so the next start only drops the entry
+                logger.warning("%s", error)
+
+    def _release_locks(self) -> None:
+        while self._locks:
+            try:
+                self._locks.pop().release()
+            except OSError as error:  # the file stays, the lock does not
+                logger.warning("a lock file stays in %s: %s", self._state_dir, error)
+
+    def _forget(self) -> None:
+        """In a forked child: close what would keep the parent's heartbeat and locks open beyond its death."""
+        self._stack.pop_all()
+        for lock in self._locks:
+            lock.forget()
+        if self._heartbeat is not None:
+            self._heartbeat.forget()
+        self._locks, self._heartbeat = [], None
+
+
+_live: "weakref.WeakSet[Guardian]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for guardian in list(_live):
+        guardian._forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,125 @@
+"""One client's thread: reads lines, writes answers, and sees the client end. Whatever the client does or leaves undone
+holds up nobody else."""
+
+import logging
+import select
+import socket
+import time
+from contextlib import suppress
+
+from autocap.limits.helper.conversation import Conversation
+from autocap.limits.helper.guests import Guest
+from autocap.limits.helper.house import House
+from autocap.limits.helper.protocol import MOST_REQUEST_BYTES
+from autocap.limits.helper.who import PeerProcess
+from autocap.limits.helper.wire import BadMessage, Lines
+
+log = logging.getLogger(__name__)
+
+STOPPED = "the helper ends"
+
+
+def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
+    """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end."""
+    peer = guest.peer
+    try:
+        process = PeerProcess(connection, peer.pid)
+    except OSError as error:
+        log.debug("%s is not served: %s", peer.who, error)
+        connection.close()
+        return
+    try:
+        conversation = Conversation(house, guest, process.look)
+        why = "internal fault"
+        try:
+            why = _Attendant(house, connection, process, stop_fd).serve(conversation)
+        except OSError as error:  # a connection that was reset
+            why = str(error)
+        finally:
+            conversation.end(why)
+    finally:
+        process.close()
+        connection.close()
+
+
+class _Attendant:
+    def __init__(self, house: House, connection: socket.socket, process: PeerProcess, stop_fd: int) -> None:
+        self._house, self._connection, self._process = house, connection, process
+        self._stop_fd = stop_fd
+        self._lines = Lines(MOST_REQUEST_BYTES)
+        self._ends = select.poll()  # what ends all
+        self._ends.register(stop_fd, select.POLLIN)
+        if process.fd is not None:
+            self._ends.register(process.fd, select.POLLIN)
+        self._input = select.poll()
+        self._input.register(connection, select.POLLIN)
+        for fd in filter(None, (stop_fd, process.fd)):
+            self._input.register(fd, select.POLLIN)
+        connection.setblocking(False)
+
+    def serve(self, conversation: Conversation) -> str:
+        """Why it has ended."""
+        why = None
+        while why is None:
+            found = {fd for fd, _ in self._input.poll(1000 * conversation.wait_s())}
+            if self._connection.fileno() in found:
+                why = self._read(conversation)
+            why = why or self._ended(found) or conversation.over
+            if why is None:
+                conversation.pass_time()
+                why = conversation.over
+        return why
+
+    def _read(self, conversation: Conversation) -> str | None:
+        """Answer what has arrived; why that was the last."""
+        try:
+            data = self._connection.recv(MOST_REQUEST_BYTES)
+        except BlockingIOError:
+            return None
+        if not data:
+            return "the client has closed the connection"
+        self._lines.feed(data)
+        while conversation.over is None:
+            try:
+                line = self._lines.take()
+            except BadMessage as error:
+                self._send(conversation.complain(error))
+                break
+            if line is None:
+                break
+            answer, wait_s = conversation.hear(line)
+            why = self._send(answer)
+            if why is None and wait_s > 0:  # so that a client in a hurry takes no more than its share
+                why = self._ended({fd for fd, _ in self._ends.poll(1000 * wait_s)})
+            if why is not None:
+                return why
+            conversation.pass_time()  # what is due does not wait for all that a client has sent ahead
+        return conversation.over
+
+    def _ended(self, found: set[int]) -> str | None:
+        if self._stop_fd in found:
+            return STOPPED
+        if self._process.fd is not None and self._process.fd in found:
+            return "the client's process has ended"
+        return None
+
+    def _send(self, data: bytes) -> str | None:
+        """Why the client takes none; it need not be long in doing so, as its answers are few and short."""
+        deadline_s = time.monotonic() + self._house.bounds.send_s
+        while data:
+            try:
+                data = data[self._connection.send(data, socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                room = select.poll()
+                room.register(self._connection, select.POLLOUT)
+                if not room.poll(1000 * max(0.0, deadline_s - time.monotonic())):
+                    return "the client does not read its answers"
+        return None
+
+
+def refuse(connection: socket.socket, answer: bytes) -> None:
+    """Say why a client is not served, as far as it listens, and close."""
+    with suppress(OSError):
+        connection.setblocking(False)
+        connection.send(answer, socket.MSG_NOSIGNAL)
+    connection.close()

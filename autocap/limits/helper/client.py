@@ -1,0 +1,342 @@
+"""A guardian whose work the helper does: to a session what `autocap.limits.Guardian` is, without any rights.
+
+The helper has the lock, the journal and the watchdog; the connection is the lease. Whatever becomes of us, it puts the
+limits back that it found. Whether a limit that it requested is enforced we see ourselves, as reading needs no rights.
+"""
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from autocap.devices.base import LimitVerifier
+from autocap.devices.limit_steps import may_be_made
+from autocap.errors import (
+    ActuatorUnavailable,
+    DeviceLocked,
+    GuardError,
+    LeaseEnded,
+    LimitClamped,
+    LimitNotEnforced,
+    LimitOvertaken,
+    LimitRefused,
+)
+from autocap.limits.asking import ForeignLimit
+from autocap.limits.guarded_limit import Restored
+from autocap.limits.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, connect, error_of
+from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
+from autocap.limits.helper.reading import read_back, reads_original
+from autocap.records import GpuInfo, same_limit, same_limits
+
+logger = logging.getLogger(__name__)
+
+_LEND_WITHIN_S = 15.0  # the helper starts a watchdog first
+_SOON_S = 0.02  # in which a beat is answered by a helper that is well
+_SILENT_S, _LATER_S = 1.0, 0.5  # who heard nothing for so long was perhaps stopped, and waits so long for what happened
+_MUTE_S = 0.5  # a beat that waits so long for its answer may wait for ever
+_ASKED_WITHIN_S = 3.0  # by a helper that was there a moment ago; meanwhile no signal is passed on
+_MOST_UNANSWERED = 8
+_RESTORED_WITHIN_S = 2.5  # limits of a helper that is gone or hangs; its watchdog needs less
+_AGAIN_S = 0.1  # between tries
+_LONGEST_WAIT_S = 3.0  # for a set that the policy wants later
+_SLICE_S = 0.3  # of that, between beats
+
+
+class RemoteGuardian:
+    """Has the limits of one job's devices lent and guarded by the helper, from `__enter__` to `__exit__`. To be used
+    from one thread.
+
+    gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. path: of the
+    helper's socket. back_within_s: for how long a helper that was lost is awaited; its supervisor needs less. pause:
+    waits for some seconds.
+
+    Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
+    DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
+    """
+
+    def __init__(
+        self,
+        *,
+        gpus: Sequence[GpuInfo],
+        verifier: LimitVerifier,
+        path: Path,
+        back_within_s: float = 5.0,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._uuids = tuple(gpu.uuid for gpu in gpus)
+        self._verifier, self._path, self._pause = verifier, path, pause
+        self._back_within_s = back_within_s
+        self._pid = os.getpid()
+        self._notes: list[str] = []
+        self._original_w: tuple[float | None, ...] = ()
+        self._connection: Connection | None = None
+        self._put_back = False
+        self._is_over = False  # the helper has ended the lease
+
+    @property
+    def original_w(self) -> tuple[float | None, ...]:
+        """The requested limits found on arrival, watts; `None` where one cannot be read."""
+        return self._original_w
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What happened that the user should know: sentences, the oldest first."""
+        return tuple(self._notes)
+
+    def __enter__(self) -> "RemoteGuardian":
+        self._original_w = self._lend(_LEND_WITHIN_S)
+        _live.add(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if os.getpid() != self._pid:  # a forked child unwinds its parent's stack; nothing of this is its own
+            return
+        _live.discard(self)
+        if self._connection is not None:
+            with suppress(HelperLost, Refused):  # the end of the connection has the limits put back as well
+                for one in self._connection.ask(Op.GIVE_BACK, PutBack).restored:
+                    if one.note is not None:
+                        logger.warning("%s", one.note)
+        self._drop()
+
+    def rehearse(self) -> None:
+        """Have the limits requested that are there already: what is not permitted shows before a cap is tried.
+
+        Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
+        """
+        self._carry_out(Op.REHEARSE, (), self._original_w)
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Have a cap requested of each device, watts, in the order of the devices, and see that it holds.
+
+        Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded or the
+        helper is gone, and LimitRefused where a device does not take it, or the helper's policy forbids it.
+        """
+        if len(caps_w) != len(self._uuids):
+            raise ValueError(f"{len(caps_w)} caps for {len(self._uuids)} guarded devices")
+        wanted_w = tuple(map(float, caps_w))
+        self._carry_out(Op.SET, wanted_w, wanted_w)
+
+    def beat(self) -> bool:
+        """Tell the helper that all is well; at least every half second. Blocks for a moment at most, unless the helper
+        has to be found again.
+
+        Returns whether limits were, or may have been, put back since the last beat: then set the caps again. Raises
+        GuardError where the helper is gone, or has ended the lease; the limits are back by then, or soon are.
+        """
+        self._require_own_process()
+        if self._connection is None:  # that was said
+            return False
+        try:
+            self._exchange(self._connection)
+        except HelperLost as error:
+            self._lend_again(error)
+        happened, self._put_back = self._put_back, False
+        return happened
+
+    def restore(self) -> tuple[Restored, ...]:
+        """Have the limits found on arrival put back; one that fails does not keep the others. Caps may be set again."""
+        self._require_own_process()
+        if self._connection is not None:
+            try:
+                return self._ask(Op.RESTORE, PutBack).restored
+            except (GuardError, LimitRefused):
+                logger.debug("the helper does not put limits back when asked", exc_info=True)
+                self._drop()  # at which it does, or its watchdog
+        if self._is_over:
+            return tuple(self._left(uuid, original_w) for uuid, original_w in self._found)
+        return read_back(self._verifier, self._found, self._pause, min(_RESTORED_WITHIN_S, self._back_within_s))
+
+    def renew(self) -> None:
+        """Have the devices lent once more, after a lease has ended. Raises as `__enter__`, and GuardError where other
+        limits are found than before."""
+        self._require_own_process()
+        self._drop()
+        try:
+            self._require_found(self._lend(_LEND_WITHIN_S), "the limits were lent to others meanwhile")
+        except HelperLost as error:
+            raise ActuatorUnavailable(str(error)) from error
+
+    @property
+    def _found(self) -> tuple[tuple[str, float | None], ...]:
+        return tuple(zip(self._uuids, self._original_w, strict=True))
+
+    def _lend(self, within_s: float) -> tuple[float | None, ...]:
+        """Have the devices lent; the limits found on them. Raises as `__enter__`, and HelperLost."""
+        deadline_s = time.monotonic() + within_s
+        connection = connect(self._path, min(within_s, ANSWER_WITHIN_S))
+        try:
+            left_s = max(_AGAIN_S, deadline_s - time.monotonic())
+            lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)
+            if len(lent.original_w) != len(self._uuids):
+                raise HelperLost("the helper answered something else than it was asked")
+        except Refused as error:
+            connection.close()
+            raise error_of(error.refusal) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._is_over = connection, False
+        self._notes += lent.notes
+        return lent.original_w
+
+    def _lend_again(self, lost: HelperLost) -> None:
+        """After the helper was lost, and so put everything back or left that to its watchdog: have it all lent anew.
+
+        Raises GuardError where it is not back in time, or other limits are found than before.
+        """
+        self._drop()
+        deadline_s = time.monotonic() + self._back_within_s
+        why: Exception = lost
+        while True:
+            try:
+                found_w = self._lend(max(0.5, deadline_s - time.monotonic()))
+                break
+            except (ActuatorUnavailable, DeviceLocked, HelperLost) as error:  # a dead one's locks are freed by and by
+                why = error
+            if time.monotonic() > deadline_s:
+                raise LeaseEnded(
+                    f"{lost}, and is not back within {self._back_within_s:g} s ({why}); the limits are put back by it "
+                    "or by its watchdog"
+                ) from why
+            self._pause(_AGAIN_S)
+        self._require_found(found_w, f"{lost}; it is back")
+        self._put_back = True
+        self._notes.append(f"{lost}, and is back; the limits were put back meanwhile")
+
+    def _left(self, uuid: str, original_w: float | None) -> Restored:
+        """After a lease has ended, with which the helper has put the limit back; by now it may be another client's."""
+        final_w = None
+        with suppress(Exception):  # only reported
+            final_w = self._verifier.requested_w(uuid)
+        is_back = final_w is not None and original_w is not None and same_limit(final_w, original_w)
+        return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=True if is_back else None)
+
+    def _require_found(self, found_w: Sequence[float | None], now: str) -> None:
+        """Raises GuardError where other limits are found than before. now: what has happened since."""
+        known = [(a, b) for a, b in zip(found_w, self._original_w, strict=True) if a is not None and b is not None]
+        if not same_limits([a for a, _ in known], [b for _, b in known]):
+            self._drop()
+            raise GuardError(
+                f"{now}, but the helper finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
+                "somebody else has changed it, and it stays"
+            )
+
+    def _carry_out(self, op: Op, watts: tuple[float, ...], wanted_w: Sequence[float | None]) -> None:
+        """Have limits requested, also of a helper that has to be found again first, and see that they hold."""
+        try:
+            self._ask(op, Done, watts)
+            self._verify(wanted_w)
+        except HelperLost as error:
+            self._lend_again(error)
+            self._ask(op, Done, watts)
+            self._verify(wanted_w)
+
+    def _ask(self, op: Op, kind: type[A], watts: tuple[float, ...] = ()) -> A:
+        """One request, as soon as the helper takes it. Raises what setting without a helper would."""
+        self._require_own_process()
+        waited_s = 0.0
+        while True:
+            if self._connection is None:
+                raise GuardError("the helper is gone, so no cap is set any more; start again once it is back")
+            self._exchange(self._connection)
+            try:
+                return self._connection.ask(op, kind, watts=watts, within_s=_ASKED_WITHIN_S)
+            except Refused as error:
+                wait_s = error.wait_s
+                if wait_s is None:
+                    raise error_of(error.refusal) from error
+                if waited_s + wait_s > _LONGEST_WAIT_S:
+                    raise LimitRefused(f"the helper lets no limit be set so often: {error}") from error
+            step_s = min(wait_s, _SLICE_S)
+            self._pause(step_s)
+            waited_s += step_s
+
+    def _exchange(self, connection: Connection) -> None:
+        """Beat, and take in what the helper did. Raises HelperLost, and GuardError where it has ended the lease."""
+        heard = connection.drain(0.0)
+        hang_s = connection.hello.hang_s
+        if connection.mute_s > hang_s:
+            raise HelperLost(f"the helper has not answered for {hang_s:g} s")
+        was_silent = time.monotonic() - connection.heard_s > _SILENT_S
+        if connection.unanswered < _MOST_UNANSWERED:
+            connection.post(Op.BEAT)
+        heard += connection.drain(_LATER_S if was_silent else _SOON_S)
+        for answer in heard:
+            if isinstance(answer, Beaten):
+                self._put_back |= answer.put_back
+                self._notes += answer.notes
+            elif isinstance(answer, Refusal) and answer.code is not Code.TOO_FAST:
+                self._drop()
+                self._is_over = answer.code is Code.NO_LEASE
+                raise error_of(answer)
+        if connection.mute_s > _MUTE_S and reads_original(
+            self._verifier, self._found
+        ):  # it hangs, and its watchdog has put them back
+            self._put_back = True
+
+    def _verify(self, wanted_w: Sequence[float | None]) -> None:
+        """See that limits which the helper has requested hold. Raises LimitRefused, ForeignLimit, GuardError."""
+        for (uuid, original_w), cap_w in zip(self._found, wanted_w, strict=True):
+            if cap_w is None:
+                continue
+            if self._connection is not None:  # as it takes a while until one is enforced
+                self._exchange(self._connection)
+            try:
+                self._verifier.verify(uuid, cap_w)
+            except LimitNotEnforced:
+                if original_w is None or not same_limit(cap_w, original_w):
+                    raise
+                # The limit found, which was no more enforced when we came.
+            except (LimitClamped, LimitOvertaken) as error:
+                if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
+                    return
+                if may_be_made(
+                    original_w, cap_w, error.found_w
+                ):  # what the device makes of it, as the helper finds out
+                    continue
+                if isinstance(error, LimitClamped):
+                    if not self._is_put_back():
+                        raise
+                    return
+                raise ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w) from error
+            except LimitRefused:
+                if not self._is_put_back():
+                    raise
+                return
+
+    def _is_put_back(self) -> bool:
+        """Whether limits were put back behind our back, as we seemed to hang: the next beat says so. Raises HelperLost,
+        where they were because the helper is gone."""
+        if self._connection is not None:
+            self._exchange(self._connection)
+        return self._put_back
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise GuardError(f"the guardian belongs to PID {self._pid}, not to its forked child {os.getpid()}")
+
+    def _drop(self) -> None:
+        """Close the connection, at which a helper that lives puts the limits back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _watts(limits_w: Sequence[float | None]) -> str:
+    return "/".join("no limit" if limit_w is None else f"{limit_w:g} W" for limit_w in limits_w)
+
+
+_live: "weakref.WeakSet[RemoteGuardian]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked child must not keep the connection open beyond its parent's death."""
+    for guardian in list(_live):
+        guardian._drop()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,258 @@
+"""What is said with one client, and what time does to it: requests in, answers out. It knows no socket."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from autocap.errors import AutocapError, GuardError
+from autocap.limits import Restored
+from autocap.limits.helper.bounds import Bucket
+from autocap.limits.helper.guests import Guest
+from autocap.limits.helper.house import House
+from autocap.limits.helper.lease import ASKED, Lease, Refused, refusal_of, refused
+from autocap.limits.helper.protocol import (
+    Answer,
+    BadMessage,
+    Beaten,
+    Code,
+    Devices,
+    Done,
+    Ended,
+    Hello,
+    LeasesEnded,
+    Lent,
+    Op,
+    PutBack,
+    Refusal,
+    Request,
+    Status,
+    decode_request,
+    encode_answer,
+)
+from autocap.limits.helper.wire import NotALine
+from autocap.limits.vital_signs import HANG_S, Look, is_hung
+from autocap.version import __version__
+
+log = logging.getLogger(__name__)
+
+_BEAT_S = 0.7  # between beats to the watchdog at the latest; most come with the client's, twice a second
+_LOOK_S = 0.1  # between looks at a client that is silent and does not get the CPU
+_RECHECK_S = 10.0  # between looks at whether the client may still have its devices
+_END_S = 5.0  # for leases that root ends to be over
+_POLICY_S = 2.0  # between looks at whether the policy allows its caps still
+
+
+class Conversation:
+    """With one client, from one thread.
+
+    look: at the client's process (`PeerProcess.look`). over: why it is to end, `None` while it goes on. `hear` is
+    called with each line, `pass_time` after at most `wait_s` seconds, and `end` at the end of all.
+    """
+
+    def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
+        self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
+        self._messages = Bucket(house.bounds.messages, house.now)
+        self._lease: Lease | None = None
+        self._notes: list[str] = []
+        self._ended_why = ""
+        self._heard_s = self._beat_s = self._checked_s = self._policy_s = house.now()
+        self._seen: Look | None = None
+        self.over: str | None = None
+        self._answers: dict[Op, Callable[[Request], Answer]] = {
+            Op.HELLO: self._hello,
+            Op.DEVICES: self._devices,
+            Op.LEND: self._lend,
+            Op.REHEARSE: self._rehearse,
+            Op.SET: self._set,
+            Op.BEAT: self._beaten,
+            Op.RESTORE: self._restore,
+            Op.GIVE_BACK: self._give_back,
+            Op.STATUS: self._status,
+            Op.END_LEASES: self._end_leases,
+        }
+
+    def hear(self, line: bytes) -> tuple[bytes, float]:
+        """The answer to a line, and for how many seconds nothing more is to be read."""
+        self._is_heard()
+        wait_s = self._messages.wait_s()
+        if wait_s > 0:
+            text = f"these are too many messages; wait {wait_s:.2f} s"
+            return encode_answer(_id_of(line), Refusal(code=Code.TOO_FAST, text=text, wait_s=wait_s)), wait_s
+        self._messages.take()
+        try:
+            request = decode_request(line)
+        except BadMessage as error:
+            return self.complain(error), 0.0
+        answer: Answer | Refusal
+        try:
+            answer = self._answers[request.op](request)
+        except Refused as error:
+            answer = error.refusal
+            if error.ended:
+                self._end_lease(str(error))
+        except AutocapError as error:
+            answer = refusal_of(error)
+        except Exception as error:  # the client is told, and the others are served
+            log.exception("internal fault while %s asked for %s", self._peer.who, request.op)
+            self.over = f"internal fault: {type(error).__name__}"
+            answer = Refusal(code=Code.GUARD, text=f"the helper has met an {self.over}; the limits are put back")
+        return encode_answer(request.id, answer), 0.0
+
+    def complain(self, error: BadMessage) -> bytes:
+        """The answer to what is no message; what is not even a line of JSON ends the conversation."""
+        if isinstance(error, NotALine):
+            self.over = str(error)
+        return encode_answer(error.id, Refusal(code=Code.BAD_MESSAGE, text=f"not understood: {error}"))
+
+    def wait_s(self) -> float:
+        """Seconds until `pass_time` is due."""
+        now_s = self._house.now()
+        if self._lease is None:
+            return max(0.0, self._heard_s + self._house.bounds.idle_s - now_s)
+        due_s = min(self._beat_s + _BEAT_S, self._policy_s + _POLICY_S, self._checked_s + _RECHECK_S)
+        if not self._lease.lapsed:
+            due_s = min(due_s, max(self._heard_s + HANG_S, now_s + _LOOK_S))
+        return max(0.0, due_s - now_s)
+
+    def pass_time(self) -> None:
+        """Do what is due by now."""
+        self._heed_end()
+        now_s = self._house.now()
+        silence_s = now_s - self._heard_s
+        if self._lease is None:
+            if silence_s >= self._house.bounds.idle_s:
+                self.over = f"it was silent for {silence_s:.0f} s, and has no lease"
+            return
+        try:
+            if now_s - self._beat_s >= _BEAT_S:
+                self._beat_watchdog(self._lease)
+            if not self._lease.lapsed and self._is_hung(silence_s):
+                self._notes.append(f"the helper heard nothing for {silence_s:.1f} s, so it put the limits back")
+                self._lease.lapse(f"silent for {silence_s:.1f} s")
+            if now_s - self._policy_s >= _POLICY_S:
+                self._policy_s = now_s
+                self._lease.require_bounds()
+            if now_s - self._checked_s >= _RECHECK_S:
+                self._checked_s = now_s
+                self._lease.require_allowed()
+        except Refused as error:
+            self._end_lease(str(error))
+        except GuardError as error:
+            log.error("%s: %s", self._peer.who, error)
+            self._end_lease(str(error))
+
+    def end(self, why: str) -> None:
+        """Put back what is lent."""
+        self._end_lease(why)
+
+    def _is_heard(self) -> None:
+        self._heard_s = self._guest.heard_s = self._house.now()
+        if self._lease is not None:
+            self._lease.lapsed = False
+            self._seen = self._look(threads=False)
+
+    def _is_hung(self, silence_s: float) -> bool:
+        return silence_s >= HANG_S and is_hung(silence_s, self._seen, self._look(threads=True))
+
+    def _beat_watchdog(self, lease: Lease) -> None:
+        self._beat_s = self._house.now()
+        lease.beat()
+
+    def _end_lease(self, why: str) -> tuple[Restored, ...]:
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return ()
+        self._ended_why = why
+        self._notes.clear()
+        try:
+            return lease.end(why)
+        finally:
+            self._guest.lent_no_more()
+
+    def _lent(self) -> Lease:
+        self._heed_end()
+        if self._lease is None:
+            why = f"the lease has ended: {self._ended_why}" if self._ended_why else "nothing is lent to this connection"
+            raise refused(Code.NO_LEASE, why)
+        return self._lease
+
+    def _heed_end(self) -> None:
+        """End the lease where root has asked for that."""
+        if self._lease is not None and self._lease.to_end is not None:
+            self._end_lease(self._lease.to_end)
+
+    # The requests.
+
+    def _hello(self, request: Request) -> Hello:
+        return Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S)
+
+    def _devices(self, request: Request) -> Devices:
+        wait_s = self._house.looks.take(self._peer.account)
+        if wait_s > 0:
+            raise refused(Code.TOO_FAST, f"devices are asked for too often; wait {wait_s:.2f} s", wait_s)
+        found = self._house.devices()
+        return Devices(devices=tuple(self._house.offer(self._peer, device) for device in found))
+
+    def _lend(self, request: Request) -> Lent:
+        if self._lease is not None:
+            raise refused(Code.TOO_MANY, "this connection has a lease; give it back first, or open another connection")
+        wait_s = self._house.lends.take(self._peer.account)
+        if wait_s > 0:
+            raise refused(Code.TOO_FAST, f"limits are asked for too often; wait {wait_s:.1f} s", wait_s)
+        if not self._guest.lend():
+            raise refused(Code.TOO_MANY, "this connection was closed, as others had none; open another one")
+        try:
+            self._lease = Lease(self._house, self._peer, request.devices)
+        except BaseException:
+            self._guest.lent_no_more()
+            raise
+        self._heard_s = self._beat_s = self._checked_s = self._policy_s = self._house.now()
+        self._seen = self._look(threads=False)
+        return self._lease.lent
+
+    def _rehearse(self, request: Request) -> Done:
+        self._lent().rehearse()
+        return Done()
+
+    def _set(self, request: Request) -> Done:
+        self._lent().set_caps(request.watts)
+        return Done()
+
+    def _beaten(self, request: Request) -> Beaten:
+        lease = self._lent()
+        try:
+            self._beat_watchdog(lease)
+        except GuardError as error:
+            raise Refused(refusal_of(error), ended=True) from error
+        put_back, lease.put_back = lease.put_back, False
+        notes, self._notes = (*self._notes, *lease.new_notes()), []
+        return Beaten(put_back=put_back, notes=notes)
+
+    def _restore(self, request: Request) -> PutBack:
+        return PutBack(restored=self._lent().restore(ASKED))
+
+    def _give_back(self, request: Request) -> PutBack:
+        self._lent()
+        return PutBack(restored=self._end_lease("given back"))
+
+    def _status(self, request: Request) -> Status:
+        return Status(leases=self._house.loans.all())
+
+    def _end_leases(self, request: Request) -> LeasesEnded:
+        if not self._peer.is_user(0):
+            raise refused(Code.NOT_ALLOWED, "only root ends leases of others, and not the root of a container")
+        if self._lease is not None:  # which its client would not keep up meanwhile
+            raise refused(Code.TOO_MANY, "this connection has a lease itself; end others' by another connection")
+        deadline_s = time.monotonic() + _END_S
+        ended = []
+        for loan, lease in self._house.loans.end(request.devices, f"{self._peer.who} has ended it"):
+            is_over = loan.over.wait(max(0.0, deadline_s - time.monotonic()))
+            ended.append(Ended(lease=lease, restored=loan.restored if is_over else None))
+        return LeasesEnded(ended=tuple(ended))
+
+
+def _id_of(line: bytes) -> int | None:
+    try:
+        return decode_request(line).id
+    except BadMessage as error:
+        return error.id

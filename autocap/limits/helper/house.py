@@ -1,0 +1,180 @@
+"""What all clients of one helper share, and what of it one of them may have. From any thread."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.errors import DeviceError
+from autocap.limits import Guardian
+from autocap.limits.helper.bounds import Bounds, Buckets
+from autocap.limits.helper.computing import Computing, computing, uid_of
+from autocap.limits.helper.loans import Loans
+from autocap.limits.helper.machine import PACKAGE, Lendable, Machine
+from autocap.limits.helper.policy import Grant, Policy
+from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused
+from autocap.limits.helper.protocol import Holder, Offer
+from autocap.limits.helper.shared_look import SharedLook
+from autocap.limits.helper.who import Peer
+from autocap.limits.lock import holder_pid
+from autocap.limits.state_dir import StateDir
+from autocap.records import CapRange, GpuInfo
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a client may do with a device now: caps from min_w to max_w, watts; sets_per_s: fewer than usual."""
+
+    min_w: float
+    max_w: float
+    sets_per_s: float | None
+    why: str
+
+
+class House:
+    """state_dir: of the guardians. new_guardian: makes one, of what `Guardian` takes. now: the clock, seconds."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        policy: PolicyFiles,
+        state_dir: Path,
+        new_guardian: Callable[..., Guardian],
+        bounds: Bounds | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.machine, self.policy, self.now = machine, policy, now
+        self.bounds = bounds or Bounds()
+        self.loans = Loans()
+        self.looks = Buckets(self.bounds.looks, now)
+        self.lends = Buckets(self.bounds.lends, now)
+        self.sets = Buckets(self.bounds.sets, now)
+        self._state_dir, self._new_guardian = state_dir, new_guardian
+        self.devices = SharedLook(lambda: self.machine.devices())
+        self._lock = threading.Lock()
+        self._computing: dict[str, SharedLook[Computing]] = {}  # by UUID
+        self._last_said = ""
+        self._remarked: Policy | None = None
+        self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
+
+    def terms(self, peer: Peer, device: Lendable) -> Terms | str:
+        """What a client may do with a device, or why nothing, as a sentence."""
+        if device.obstacle is not None:
+            return device.obstacle
+        if device.min_w is None or device.max_w is None or device.requested_w is None:
+            return "the limit that stands there cannot be read, so it could not be put back"
+        try:
+            grant = self.policy.current().grant(peer, device.names)
+        except PolicyRefused as error:
+            if str(error) != self._last_said:  # clients may ask many times a second
+                self._last_said = str(error)
+                log.error("%s", error)
+            return str(error)
+        if isinstance(grant, str):
+            return grant
+        other = self._other(peer, device, grant)
+        if other is not None:
+            return other
+        return Terms(
+            min_w=max(device.min_w, grant.min_w),
+            max_w=min(device.max_w, grant.max_w, self.loans.found_w(device.uuid) or device.requested_w),
+            sets_per_s=grant.sets_per_s,
+            why=grant.why,
+        )
+
+    def forbids(self, peer: Peer, device: Lendable, cap_w: float | None) -> str | None:
+        """Why the policy, as it stands now, does not allow a client a cap that it has set, watts; `None` where it does.
+        Who computes there is not looked at."""
+        self.remark()
+        try:
+            grant = self.policy.current().grant(peer, device.names)
+        except PolicyRefused as error:
+            return str(error)
+        if isinstance(grant, str):
+            return grant
+        if cap_w is None or grant.min_w <= cap_w <= grant.max_w:
+            return None
+        allowed = f"at least {grant.min_w:g} W" if cap_w < grant.min_w else f"at most {grant.max_w:g} W"
+        return f"by now the policy allows {allowed} there, not {cap_w:g} W"
+
+    def remark(self) -> None:
+        """Say in the log what is likely to be a mistake of the policy, once each time that it has changed."""
+        try:
+            policy, devices = self.policy.current(), self.devices()
+        except (PolicyRefused, DeviceError):  # which is said to whoever asks
+            return
+        if policy is self._remarked:
+            return
+        self._remarked = policy
+        if not policy.closed:
+            log.info("there is no %s, so devices are lent to whoever computes there alone", self.policy.path)
+        known = {name for device in devices for name in device.names}
+        for rule, name in policy.names():
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none"
+                log.warning("a rule of %s is about %s, which is no device here; there is %s", rule.source, name, there)
+
+    def offer(self, peer: Peer, device: Lendable) -> Offer:
+        """The device as a client is told of it."""
+        found = self.terms(peer, device)
+        if isinstance(found, Terms) and found.min_w > found.max_w:
+            found = (
+                f"no cap may be set there: at least {found.min_w:g} W by the device and the policy, and at most "
+                f"{found.max_w:g} W by the policy and the limit that stands, which is never exceeded"
+            )
+        terms = found if isinstance(found, Terms) else None
+        return Offer(
+            uuid=device.uuid,
+            kind=device.kind,
+            name=device.name,
+            min_w=device.min_w if terms is None else terms.min_w,
+            max_w=device.max_w if terms is None else terms.max_w,
+            requested_w=device.requested_w,
+            allowed=terms is not None,
+            why=found if isinstance(found, str) else found.why,
+            lent_to=self.loans.holder(device.uuid),
+        )
+
+    def guardian(self, devices: Sequence[Lendable]) -> Guardian:
+        """A new one, of devices of one kind. Raises DeviceError."""
+        kind = devices[0].kind
+        return self._new_guardian(
+            kind=kind,
+            gpus=[_info(index, device) for index, device in enumerate(devices)],
+            limits=self.machine.port(kind),
+            job=None,
+            state_dir=self._state_dir,
+            rights=nullcontext,  # one client's guardian never waits for another's
+        )
+
+    def outside_holder(self, uuids: Sequence[str]) -> Holder:
+        """Which process, other than a client of ours, controls one of these devices, as far as its lock says."""
+        with StateDir(self._state_dir) as state:
+            pids = (holder_pid(state, uuid) for uuid in uuids)
+            pid = next((pid for pid in pids if pid is not None), None)
+        return Holder(uid=None if pid is None else uid_of(pid), pid=pid)
+
+    def _other(self, peer: Peer, device: Lendable, grant: Grant) -> str | None:
+        """Who else has the device, as a sentence; `None` where that is nobody, or does not matter."""
+        if not grant.alone:
+            return None
+        if device.kind == PACKAGE:
+            return "every user computes on a CPU package, so a rule of the policy has to say `shared` or `given`"
+        with self._lock:
+            look = self._computing.setdefault(
+                device.uuid, SharedLook(lambda: computing(lambda: self.machine.pids(device)))
+            )
+        return look().other_than(peer)
+
+
+def _info(index: int, device: Lendable) -> GpuInfo:
+    if device.min_w is None or device.max_w is None:
+        raise DeviceError(f"{device.uuid} does not say which limits it takes")
+    cap_range = CapRange(min_w=device.min_w, max_w=device.max_w, default_w=device.max_w)
+    return GpuInfo(index=index, uuid=device.uuid, name=device.name, cap_range=cap_range)

@@ -1,0 +1,212 @@
+"""One lease: devices under a guardian, for as long as their client lives and speaks. From one thread."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from autocap.devices.base import require_inside
+from autocap.errors import AutocapError, DeviceLocked, LimitNotEnforced, LimitOvertaken, LimitRefused
+from autocap.limits import ForeignLimit, Guardian, Restored
+from autocap.limits.helper.house import House, Terms
+from autocap.limits.helper.loans import InUse
+from autocap.limits.helper.machine import Lendable
+from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
+from autocap.limits.helper.who import Peer
+
+log = logging.getLogger(__name__)
+
+ASKED = "asked for"  # why limits are put back: by the client, and the lease goes on
+
+
+class Refused(Exception):
+    """A request is not carried out; refusal says so. ended: nor can any other be, as the client may have the devices no
+    more."""
+
+    def __init__(self, refusal: Refusal, *, ended: bool = False) -> None:
+        super().__init__(refusal.text)
+        self.refusal, self.ended = refusal, ended
+
+
+def refused(code: Code, text: str, wait_s: float | None = None) -> Refused:
+    return Refused(Refusal(code=code, text=text, wait_s=wait_s))
+
+
+def refusal_of(error: AutocapError) -> Refusal:
+    """What a client is told of an error of a guardian or a device."""
+    text = str(error)
+    if isinstance(error, ForeignLimit):
+        expected_w, found_w = error.expected_w, error.found_w
+        return Refusal(code=Code.FOREIGN, text=text, uuid=error.uuid, expected_w=expected_w, found_w=found_w)
+    if isinstance(error, LimitOvertaken):
+        return Refusal(code=Code.REFUSED, text=text, kind="overtaken", found_w=error.found_w)
+    if isinstance(error, LimitNotEnforced):
+        return Refusal(code=Code.REFUSED, text=text, kind="not_enforced")
+    if isinstance(error, LimitRefused):
+        return Refusal(code=Code.REFUSED, text=text, kind="refused")
+    return Refusal(code=Code.GUARD, text=text)
+
+
+class Lease:
+    """From its beginning until `end`. uuids: of the devices, in the order of all caps.
+
+    lent: what the client is told of it. lapsed: the limits are back because the client was silent; it may set again.
+    put_back: it is to be told that limits were put back. Raises Refused where the devices are not to be had; then
+    nothing is held.
+    """
+
+    def __init__(self, house: House, peer: Peer, uuids: Sequence[str]) -> None:
+        self._house, self._peer = house, peer
+        self._names = ", ".join(uuids)
+        self._told = 0
+        self.lapsed, self.put_back = False, False
+        self._devices = _known(house, uuids)
+        with ExitStack() as stack:
+            try:
+                self._loan = house.loans.take(peer, uuids)
+            except InUse as error:
+                raise _in_use(str(error), Holder(uid=error.holder.uid, pid=error.holder.pid)) from error
+            stack.callback(house.loans.release, self._loan)
+            self._terms("is not lent")
+            try:
+                self._guardian: Guardian = stack.enter_context(house.guardian(self._devices))
+            except DeviceLocked as error:
+                raise _in_use(str(error), house.outside_holder(uuids)) from error
+            except AutocapError as error:
+                raise Refused(refusal_of(error)) from error
+            self._loan.found_w = self._guardian.original_w
+            # Once more: what was read before may have been the cap of whoever has just given it back.
+            terms = self._terms("is not lent")
+            self._stack = stack.pop_all()
+        self.lent = Lent(
+            original_w=self._loan.found_w,
+            min_w=tuple(one.min_w for one in terms),
+            max_w=tuple(one.max_w for one in terms),
+            notes=self.new_notes(),
+        )
+        log.info("%s has the limits of %s; found: %s", peer.who, self._names, _watts(self._loan.found_w))
+
+    def new_notes(self) -> tuple[str, ...]:
+        """What the guardian has noted since the last time."""
+        notes = self._guardian.notes
+        fresh, self._told = notes[self._told :], len(notes)
+        return fresh
+
+    def rehearse(self) -> None:
+        """Request the limit found of each device. Raises Refused."""
+        self._count_sets(self._terms())
+        self._carry_out(self._guardian.rehearse)
+
+    def set_caps(self, watts: Sequence[float]) -> None:
+        """Raises Refused; devices before the one that was refused may have their cap."""
+        if len(watts) != len(self._devices):
+            raise refused(Code.BAD_MESSAGE, f"these are {len(watts)} caps for {len(self._devices)} devices lent")
+        terms = self._terms()
+        for device, cap_w, one, found_w in zip(self._devices, watts, terms, self._loan.found_w, strict=True):
+            if cap_w != found_w:  # which may always be had again
+                _require_inside(device, cap_w, one)
+        self._count_sets(terms)
+        self._loan.caps_w = tuple(watts)
+        self._carry_out(lambda: self._guardian.set_caps(watts))
+        log.info("%s has set %s to %s", self._peer.who, self._names, _watts(watts))
+
+    def beat(self) -> None:
+        """Tell the watchdog that we are there, and take in what it did. Raises GuardError where there is none."""
+        if self._guardian.beat():
+            self.put_back = True
+            log.warning("the limits of %s were, or may have been, put back by the watchdog", self._names)
+
+    def restore(self, why: str) -> tuple[Restored, ...]:
+        """Put back the limits found; caps may be set again. why: for the log, which hears of it once after each cap,
+        however often a client asks."""
+        restored, has_caps = self._guardian.restore(), any(cap_w is not None for cap_w in self._loan.caps_w)
+        self._loan.caps_w = (None,) * len(self._devices)
+        if not has_caps and why == ASKED:
+            return restored
+        for one in restored:
+            if one.failure is not None:
+                self._house.unsettled.set()
+            level = logging.INFO if one.note is None else logging.ERROR if one.failure else logging.WARNING
+            back = f"{one.uuid} is back at {_watts([one.final_w])}" if one.note is None else one.note
+            log.log(level, "%s: %s (%s)", self._peer.who, back, why)
+        return restored
+
+    def lapse(self, why: str) -> None:
+        """The client has fallen silent: put the limits back, and have it told once it speaks again."""
+        self.lapsed = self.put_back = True
+        self.restore(why)
+
+    def require_allowed(self) -> None:
+        """Raises Refused where the client may have these devices no more."""
+        self._terms()
+
+    def require_bounds(self) -> None:
+        """Raises Refused where the policy allows the client nothing there any more, or not the caps that it has set."""
+        for device, cap_w, found_w in zip(self._devices, self._loan.caps_w, self._loan.found_w, strict=True):
+            why = self._house.forbids(self._peer, device, None if cap_w == found_w else cap_w)
+            if why is not None:
+                text = f"the limit of {device.uuid} is lent no longer: {why}"
+                raise Refused(Refusal(code=Code.NOT_ALLOWED, text=text), ended=True)
+
+    @property
+    def to_end(self) -> str | None:
+        """Why it is to end, as root has asked for; `None` while nobody has."""
+        return self._loan.to_end
+
+    def end(self, why: str) -> tuple[Restored, ...]:
+        """Put the limits back and let go of the devices, whatever becomes of it."""
+        with self._stack:
+            self._loan.restored = None
+            self._loan.restored = restored = self.restore(why)
+            return restored
+
+    def _terms(self, word: str = "is lent no longer") -> list[Terms]:
+        """Raises Refused."""
+        found = [self._house.terms(self._peer, device) for device in self._devices]
+        for device, terms in zip(self._devices, found, strict=True):
+            if isinstance(terms, str):
+                text = f"the limit of {device.uuid} {word}: {terms}"
+                raise Refused(Refusal(code=Code.NOT_ALLOWED, text=text), ended=True)
+        return [terms for terms in found if isinstance(terms, Terms)]
+
+    def _count_sets(self, terms: Sequence[Terms]) -> None:
+        rates = [one.sets_per_s for one in terms if one.sets_per_s is not None]
+        wait_s = self._house.sets.take(*self._loan.devices, per_s=min(rates, default=None))
+        if wait_s > 0:
+            raise refused(Code.TOO_FAST, f"limits are set too often; wait {wait_s:.2f} s", wait_s)
+
+    def _carry_out(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except AutocapError as error:
+            log.warning("%s: %s", self._peer.who, error)
+            raise Refused(refusal_of(error)) from error
+
+
+def _known(house: House, uuids: Sequence[str]) -> list[Lendable]:
+    """Raises Refused for a device that is not there, and for kinds that do not go together."""
+    try:
+        known = {device.uuid: device for device in house.devices()}
+    except AutocapError as error:
+        raise Refused(refusal_of(error)) from error
+    for uuid in uuids:
+        if uuid not in known:
+            raise refused(Code.UNKNOWN_DEVICE, f"there is no device {uuid} here; there is {', '.join(known) or 'none'}")
+    devices = [known[uuid] for uuid in uuids]
+    if len({device.kind for device in devices}) > 1:
+        raise refused(Code.NOT_ALLOWED, "GPUs and CPU packages are not lent together; ask for one kind")
+    return devices
+
+
+def _in_use(text: str, holder: Holder) -> Refused:
+    return Refused(Refusal(code=Code.IN_USE, text=text, uid=holder.uid, pid=holder.pid))
+
+
+def _require_inside(device: Lendable, cap_w: float, terms: Terms) -> None:
+    try:
+        require_inside(cap_w, terms.min_w, terms.max_w, f"{device.uuid} as it is lent")
+    except LimitRefused as error:
+        raise Refused(refusal_of(error)) from error
+
+
+def _watts(watts: Sequence[float | None]) -> str:
+    return ", ".join("not known" if one is None else f"{one:g} W" for one in watts)

@@ -1,0 +1,61 @@
+"""What the helper would lend to us, and has lent to others, asked without having anything lent; and root ends that."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from autocap.errors import ActuatorUnavailable
+from autocap.limits.helper.connection import HelperLost, Refused, connect
+from autocap.limits.helper.protocol import (
+    MOST_DEVICES,
+    BadMessage,
+    Devices,
+    Ended,
+    Lease,
+    LeasesEnded,
+    Offer,
+    Op,
+    Status,
+)
+
+log = logging.getLogger(__name__)
+
+_ENDED_WITHIN_S = 10.0  # by a helper that waits for its leases to be over, each answer
+
+
+def offers_at(path: Path) -> dict[str, Offer]:
+    """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
+    connection = connect(path)
+    try:
+        return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
+    except (HelperLost, Refused) as error:
+        raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
+    finally:
+        connection.close()
+
+
+def leases_at(path: Path) -> tuple[Lease, ...]:
+    """What is lent at the moment. Raises ActuatorUnavailable where no helper answers."""
+    connection = connect(path)
+    try:
+        return connection.ask_once_taken(Op.STATUS, Status).leases
+    except (HelperLost, Refused) as error:
+        raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
+    finally:
+        connection.close()
+
+
+def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
+    """End the leases that have one of these devices; those that were. A helper of an earlier version ends none, and one
+    to which we are not root. Raises ActuatorUnavailable where no helper answers."""
+    connection = connect(path)
+    found: list[Ended] = []
+    try:
+        for first in range(0, len(uuids), MOST_DEVICES):
+            some = tuple(uuids[first : first + MOST_DEVICES])
+            found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=_ENDED_WITHIN_S).ended
+    except (HelperLost, Refused, BadMessage) as error:
+        log.debug("the helper at %s ends no lease, or no more: %s", path, error)
+    finally:
+        connection.close()
+    return tuple(found)

@@ -1,0 +1,180 @@
+"""The service: takes connections, gives each a thread, and ends when it is told to, with every limit put back."""
+
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from autocap.errors import AutocapError
+from autocap.limits.helper.attendant import attend, refuse
+from autocap.limits.helper.guests import Guest, Guests
+from autocap.limits.helper.house import House
+from autocap.limits.helper.protocol import Code, Refusal, encode_answer
+from autocap.limits.recovery import UNSETTLED, Fate, settle
+
+log = logging.getLogger(__name__)
+
+_END_S = 30.0  # for all clients' limits to be put back
+_SETTLE_AGAIN_S = 30.0
+_AT_ONCE = 32  # connections that are taken before anything else is done
+_LEAVING = 64  # threads of connections that have made room, and are about to end
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Server:
+    """Serves clients of a listening socket until `stop`. state_dir: where what dead owners left is settled."""
+
+    def __init__(self, house: House, listener: socket.socket, state_dir: Path) -> None:
+        self._house, self._listener, self._state_dir = house, listener, state_dir
+        self._stop_fd, self._stopping_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._guests = Guests(house.bounds, house.now)
+        self._settling: threading.Thread | None = None
+        self._settled_s = house.now()
+
+    def stop(self) -> None:
+        """Have `serve` return, from anywhere."""
+        os.write(self._stopping_fd, b"x")
+
+    def serve(self) -> None:
+        """Until `stop`; all limits are back then, as far as devices take them. Raises GuardError where the state
+        directory is refused."""
+        self._settle()
+        log.info("autocap helper serves %s", self._listener.getsockname())
+        self._listener.setblocking(False)
+        incoming = select.poll()
+        incoming.register(self._stop_fd, select.POLLIN)
+        incoming.register(self._listener, select.POLLIN)
+        try:
+            while True:
+                found = {fd for fd, _ in incoming.poll(1000 * _SETTLE_AGAIN_S)}
+                if self._stop_fd in found:
+                    return
+                if found:
+                    for _ in range(_AT_ONCE):
+                        if not self._accept():
+                            break
+                # By the clock, as there may always be somebody who connects.
+                if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= _SETTLE_AGAIN_S:
+                    self._settle_beside()
+        finally:
+            self._end_all()
+
+    def close(self) -> None:
+        os.close(self._stop_fd)
+        os.close(self._stopping_fd)
+
+    def _accept(self) -> bool:
+        """Take a connection; whether there may be another one."""
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:  # no descriptors are left, or the client is gone already
+            log.warning("a connection could not be taken: %s", error)
+            select.select([self._stop_fd], [], [], 0.05)
+            return False
+        try:
+            guest = self._admitted(connection)
+            if isinstance(guest, Refusal):
+                refuse(connection, encode_answer(None, guest))
+                return True
+            thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {guest.peer.pid}")
+            thread.daemon = True
+            with self._lock:
+                self._threads.add(thread)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._gone(thread, guest)
+                raise
+        except (OSError, RuntimeError) as error:  # no thread can be had
+            log.warning("a client could not be served: %s", error)
+            connection.close()
+        return True
+
+    def _admitted(self, connection: socket.socket) -> Guest | Refusal:
+        """A client that is served, or why it is not."""
+        peer = self._guests.greet(connection)
+        if isinstance(peer, Refusal):
+            return peer
+        with self._lock:
+            threads = len(self._threads)
+        if threads >= self._house.bounds.clients + _LEAVING:
+            return Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
+        return self._guests.admit(peer, lambda: _hang_up(connection))
+
+    def _gone(self, thread: threading.Thread, guest: Guest) -> None:
+        self._guests.leave(guest)
+        with self._lock:
+            self._threads.discard(thread)
+
+    def _attend(self, connection: socket.socket, guest: Guest) -> None:
+        try:
+            attend(self._house, connection, guest, self._stop_fd)
+        except Exception:
+            log.exception("internal fault while %s was served", guest.peer.who)
+        finally:
+            self._gone(threading.current_thread(), guest)
+
+    def _end_all(self) -> None:
+        deadline_s = self._house.now() + _END_S
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - self._house.now()))
+            if thread.is_alive():
+                log.error("%s is still being served; its watchdog puts the limits back", thread.name)
+
+    def _settle(self) -> None:
+        """Put back what dead owners left, and what could not be put back before."""
+        self._settled_s = self._house.now()
+        self._house.unsettled.clear()
+        for settled in settle(self._state_dir):
+            if settled.outcome is Fate.IN_USE:
+                continue
+            level = logging.ERROR if settled.outcome in UNSETTLED else logging.WARNING
+            log.log(level, "left by an earlier owner: %s", settled.sentence)
+            if settled.outcome is Fate.FAILED:
+                self._house.unsettled.set()
+
+    def _settle_beside(self) -> None:
+        """The same while clients are served: it waits for the locks of what is lent."""
+        if self._settling is None or not self._settling.is_alive():
+            self._settling = threading.Thread(target=self._settle_again, name="settling", daemon=True)
+            self._settling.start()
+
+    def _settle_again(self) -> None:
+        try:
+            self._settle()
+        except (AutocapError, OSError) as error:  # a state directory that is gone or refused for a while
+            log.error("limits that could not be put back are tried again later: %s", error)
+            self._house.unsettled.set()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Have the thread of a connection end it."""
+    with suppress(OSError):  # it has ended already
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def ended_by_signals(server: Server) -> Iterator[None]:
+    """Inside, SIGTERM, SIGINT and SIGHUP stop the server."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        server.stop()
+
+    before = {signum: signal.signal(signum, stop) for signum in _ENDING}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

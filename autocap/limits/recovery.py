@@ -1,0 +1,196 @@
+"""Settling what a dead controller left behind: for a start, for `autocap restore` and for the watchdog.
+
+Always under the device's lock, so of two that come at once one does it and the other finds nothing to do.
+"""
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from autocap.devices import outside_limits
+from autocap.devices.base import LimitPort
+from autocap.errors import DeviceLocked, GuardError
+from autocap.job.invoking_user import privileged
+from autocap.job.processes import ProcessId, boot_id
+from autocap.limits.journal import DamagedEntry, Entry, Journal
+from autocap.limits.lock import DeviceLock
+from autocap.limits.restore import Outcome, PutBack, put_back
+from autocap.limits.state_dir import StateDir, default_path
+
+_DYING_S = 0.2
+_LOCK_WAIT_S = 0.5  # a watchdog that restores at this moment is soon done
+
+
+class Fate(StrEnum):
+    """What became of an entry."""
+
+    RESTORED = "restored"  # the limit found on arrival is back
+    UNCHANGED = "unchanged"  # no limit of ours was on the device
+    FOREIGN = "foreign"  # somebody else has set a limit since; left alone
+    STALE = "stale"  # from before a reboot, which took the limit with it
+    IN_USE = "in use"  # its controller lives
+    PENDING = "pending"  # something is to be done, and was not because we only observe
+    FAILED = "failed"  # the limit could not be put back; the entry is kept
+    DAMAGED = "damaged"  # not to be understood; set aside
+    REFUSED = "refused"  # not to be trusted; left alone
+
+
+UNSETTLED = frozenset({Fate.PENDING, Fate.FAILED, Fate.DAMAGED, Fate.REFUSED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """uuid: the device. sentence: what happened, for the user."""
+
+    uuid: str
+    outcome: Fate
+    sentence: str
+
+
+def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Settled]:
+    """Go over all entries of the state directory and put back what dead owners left.
+
+    observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
+    """
+    with privileged():
+        return _settle(default_path() if state_dir is None else state_dir, observe)
+
+
+def _settle(path: Path, observe: bool) -> list[Settled]:
+    if not os.path.lexists(path):
+        return []
+    with StateDir(path) as state:
+        journal = Journal(state)
+        found = [_settle_file(state, journal, name, observe) for name in journal.file_names()]
+        for uuid in () if observe else journal.remnants():
+            with suppress(GuardError, OSError), DeviceLock(state, uuid):  # which removes a lock file that nobody holds
+                journal.sweep(uuid)
+    return [one for one in found if one is not None]
+
+
+def _settle_file(state: StateDir, journal: Journal, name: str, observe: bool) -> Settled | None:
+    uuid = journal.device_of(name)
+    try:
+        entry = journal.load_file(name)
+        if entry is None or observe:
+            return None if entry is None else _foresee(entry)
+        with DeviceLock(state, uuid, wait_s=0.0 if _in_use(entry) else _LOCK_WAIT_S):
+            return settle_locked(journal, uuid)
+    except DeviceLocked as error:
+        return Settled(uuid=uuid, outcome=Fate.IN_USE, sentence=f"{error}; nothing is to be put back")
+    except DamagedEntry as error:
+        return _set_aside(state, journal, name, error, observe)
+    except GuardError as error:
+        return Settled(uuid=uuid, outcome=Fate.REFUSED, sentence=str(error))
+
+
+def _set_aside(state: StateDir, journal: Journal, name: str, error: DamagedEntry, observe: bool) -> Settled:
+    uuid = journal.device_of(name)
+    if observe:
+        return Settled(uuid=uuid, outcome=Fate.PENDING, sentence=f"{error}; it would be set aside")
+    try:
+        with DeviceLock(state, uuid):  # not under a controller that lives
+            aside = journal.set_aside(name)
+    except (GuardError, OSError) as obstacle:
+        return Settled(uuid=uuid, outcome=Fate.REFUSED, sentence=f"{error}; it was left there: {obstacle}")
+    sentence = f"{error}; it is now {aside}: check the limit of {uuid} yourself, then remove that file"
+    return Settled(uuid=uuid, outcome=Fate.DAMAGED, sentence=sentence)
+
+
+def settle_locked(journal: Journal, uuid: str, port: LimitPort | None = None) -> Settled | None:
+    """Settle one device's entry, with its lock held by the caller; `None` where there is no entry.
+
+    port: as `settle_entry` has it. Raises GuardError for an entry that is refused or damaged.
+    """
+    entry = journal.load(uuid)
+    return None if entry is None else settle_entry(journal, entry, port)
+
+
+def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) -> Settled:
+    """Settle what an entry says, whether it was read from the journal or not, and remove it there.
+
+    port: the device as a watchdog sees it; opened for the entry when `None`. Raises GuardError where the entry cannot
+    be removed; the limit is back then.
+    """
+    uuid = entry.uuid
+    if entry.boot_id != boot_id():
+        journal.delete(uuid)
+        return Settled(uuid=uuid, outcome=Fate.STALE, sentence=f"{uuid}: the entry is from before a reboot, dropped")
+    if _in_use(entry) and not dies(entry.owner):  # somebody removed the lock file under it
+        return _foresee(entry)
+    try:
+        done = _reach(entry, port)
+    except Exception as error:  # whatever a device's library raises, the entry stays for the next try
+        import logging  # of which a watchdog has no use
+
+        logging.getLogger(__name__).debug("%s could not be put back", uuid, exc_info=True)
+        sentence = f"{uuid}: {entry.original_w:g} W could not be put back: {error}; run `autocap restore` again"
+        return Settled(uuid=uuid, outcome=Fate.FAILED, sentence=sentence)
+    journal.delete(uuid)
+    return Settled(uuid=uuid, outcome=_FATES[done.outcome], sentence=_sentence(entry, done))
+
+
+def _in_use(entry: Entry) -> bool:
+    """Whether another process that lives owns it; what an earlier guardian of our own process left is not in use."""
+    return entry.boot_id == boot_id() and entry.owner.pid != os.getpid() and entry.owner.is_alive()
+
+
+def dies(owner: ProcessId) -> bool:
+    """Whether a process that has let go of its lock is soon gone: the kernel closes files a moment before that."""
+    deadline_s = time.monotonic() + _DYING_S
+    while owner.is_alive():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def _reach(entry: Entry, port: LimitPort | None) -> PutBack:
+    if entry.untouched:
+        return PutBack(outcome=Outcome.UNTOUCHED, found_w=None, final_w=None)
+    if port is not None:
+        return put_back(port, entry)
+    own = outside_limits(entry.kind, entry.job)
+    try:
+        return put_back(own, entry)
+    finally:
+        own.close()
+
+
+_FATES = {
+    Outcome.UNTOUCHED: Fate.UNCHANGED,
+    Outcome.ALREADY: Fate.UNCHANGED,
+    Outcome.RESTORED: Fate.RESTORED,
+    Outcome.FOREIGN: Fate.FOREIGN,
+}
+
+
+def _sentence(entry: Entry, done: PutBack) -> str:
+    who = f"autocap with PID {entry.owner.pid}"
+    if done.outcome is Outcome.RESTORED:
+        left = "another limit" if done.found_w is None else f"{done.found_w:g} W"
+        if done.is_off(entry.original_w):
+            return f"{entry.uuid}: {entry.original_w:g} W was put back, of which the device makes {done.final_w:g} W"
+        return f"{entry.uuid}: {entry.original_w:g} W put back, where {who} had left {left}"
+    if done.outcome is Outcome.FOREIGN:
+        return f"{entry.uuid}: {done.found_w:g} W was set by somebody else since {who} ended, and stays"
+    if done.outcome is Outcome.ALREADY:
+        return f"{entry.uuid}: {who} ended without restoring it, but it is at its {entry.original_w:g} W already"
+    return f"{entry.uuid}: {who} ended before it set a limit"
+
+
+def _foresee(entry: Entry) -> Settled:
+    """What would become of the entry, without touching anything."""
+    pid = entry.owner.pid
+    if _in_use(entry):
+        return Settled(uuid=entry.uuid, outcome=Fate.IN_USE, sentence=f"{entry.uuid} is in use by PID {pid}")
+    if entry.boot_id != boot_id():
+        would = "the entry is from before a reboot and would be dropped"
+    elif entry.untouched:
+        would = f"autocap with PID {pid} ended before it set a limit; the entry would be dropped"
+    else:
+        would = f"{entry.original_w:g} W would be put back, unless somebody else has set a limit since PID {pid} ended"
+    return Settled(uuid=entry.uuid, outcome=Fate.PENDING, sentence=f"{entry.uuid}: {would}")

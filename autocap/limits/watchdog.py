@@ -1,0 +1,294 @@
+"""The watchdog process: puts the limits back when the controller dies, hangs or is stopped.
+
+Its standard input is the controller's heartbeat, a message a packet: beats, each of which is answered; the journal
+entry of a device each time that it changes; a goodbye. End of file without a goodbye means that the controller is
+dead. It never writes the journal while the controller lives, so there is one writer at any time.
+
+**Which record counts.** The controller writes an entry to the journal, then sends it, then sets the limit; and again
+once it is set. What was sent is received even from a controller that is dead by then. So at every moment of being
+killed the copy here is the journal's entry or the one before it. Let l be the last value set and v the next:
+
+    journal (l, v), copy (l)     killed before it was sent, and so before the set: the device holds l, which both know
+    journal (l, v), copy (l, v)  the device holds l or v: both know both
+    journal (v),    copy (l, v)  set: the device holds v, which both know
+    journal none,   copy (l)     the original is back: the device holds it, which needs no knowing
+
+Each of the two is enough alone, at every moment. The copy is taken where there is one: it cannot be removed, cut
+short or exchanged for an older one. From the journal it is only learnt that another controller has the device by now,
+whose entry then stands there; and where no copy came, what is to be done.
+"""
+
+import os
+import select
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from autocap.devices import outside_limits
+from autocap.devices.base import LimitPort
+from autocap.errors import DeviceLocked, GuardError
+from autocap.job.processes import ProcessId
+from autocap.job.shared_files import remove_dead
+from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.limits.ignored_signals import ignore_signals
+from autocap.limits.journal import Entry, Journal, OtherSchema, decode
+from autocap.limits.lock import DeviceLock, holder_pid
+from autocap.limits.recovery import Fate, dies, settle_entry
+from autocap.limits.restore import put_back
+from autocap.limits.state_dir import StateDir
+from autocap.limits.vital_signs import HANG_S, Look, VitalSigns, is_hung
+
+# What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the
+# first limit is changed behind a silent controller's back: whoever finds a changed limit and reads the channel after
+# that knows who did it.
+BEAT, GOODBYE, ENTRY = b"b", b"q", b"e"
+READY, FAILED, ANSWER, PUT_BACK = b"R", b"E", b"g", b"H"
+
+MOST_BYTES = 1 << 16  # of a message
+_DESCRIPTORS = 12  # kept for putting limits back: journal, lock, /proc and the device's own files
+_PRIORITY = -10  # where it may: under load it must not wait behind the jobs for the CPU of which it needs so little
+_LATE_S = 0.2  # for whoever wakes up so late, silence is no evidence yet: the controller was not awake either
+_LOOK_S = 0.1  # between looks at a controller that does not get the CPU
+_AGAIN_S = 0.25  # between passes while the controller is silent: it may wake in the middle of a set, and stop again
+_LEAKED_S = 0.3  # a lock that a dead owner seems to hold this long is held by a process it forked
+_LINGERS_S = 5.0  # so long an owner that has only lost its heartbeat may turn out to be dying, on a machine without CPU
+_RETRY_S = 60.0  # how long a device that refuses is tried; `autocap restore` can do it later
+_EAGER_S = 1.0  # of which this long without a pause to speak of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """What a watchdog watches; it reaches it as words on its command line."""
+
+    state_dir: Path
+    kind: str
+    owner: ProcessId
+    job: ProcessId | None
+    uuids: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        job = "-" if self.job is None else f"{self.job.pid}:{self.job.start_ticks}"
+        owner = f"{self.owner.pid}:{self.owner.start_ticks}"
+        return [str(self.state_dir), self.kind, owner, job, *self.uuids]
+
+    @staticmethod
+    def from_words(words: list[str]) -> "Duty":
+        state_dir, kind, owner, job, *uuids = words
+        return Duty(
+            state_dir=Path(state_dir),
+            kind=kind,
+            owner=_process(owner),
+            job=None if job == "-" else _process(job),
+            uuids=tuple(uuids),
+        )
+
+
+def _process(word: str) -> ProcessId:
+    pid, _, start_ticks = word.partition(":")
+    return ProcessId(int(pid), int(start_ticks))
+
+
+def main(words: list[str]) -> None:
+    """The whole life of a watchdog process. words: the descriptor for its answers, then its duty's."""
+    ignore_signals()
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    status_fd, duty = int(words[0]), Duty.from_words(words[1:])
+    os.set_blocking(status_fd, False)  # a controller that is stopped for a day reads nothing
+    try:
+        with StateDir(duty.state_dir) as state:
+            # The device is reached before a cap is set, not for the first time when its controller is dead.
+            Watchdog(duty, state, outside_limits(duty.kind, duty.job), status_fd).run()
+    except Exception as error:
+        with suppress(OSError):  # the controller sets nothing without a watchdog, and says this
+            os.write(status_fd, FAILED + str(error).encode())
+        raise
+
+
+class _Heard(Enum):
+    """The last thing of note on the heartbeat."""
+
+    NOTHING = auto()
+    BEAT = auto()
+    GOODBYE = auto()
+    END = auto()  # the controller is dead
+
+
+class Watchdog:
+    """port: the devices as seen from here; opened again when they fail. status_fd: where answers go. beats_fd: where
+    the controller is heard."""
+
+    def __init__(self, duty: Duty, state: StateDir, port: LimitPort, status_fd: int, beats_fd: int = 0) -> None:
+        self._duty = duty
+        self._state = state
+        self._journal = Journal(state)
+        self._status_fd, self._beats_fd = status_fd, beats_fd
+        self._port: LimitPort | None = port
+        self._copies: dict[str, Entry] = {}
+        self._announced = False
+        self._behind: set[str] = set()  # devices put back behind an owner that may be dying
+        self._signs = VitalSigns(duty.owner)
+        self._spare = SpareDescriptors(_DESCRIPTORS)
+
+    def run(self) -> None:
+        """Watch until the controller says goodbye, or is dead and all that it changed is put back."""
+        heartbeat = select.poll()
+        heartbeat.register(self._beats_fd, select.POLLIN)
+        self._say(READY)
+        heard, silent = _Heard.BEAT, False
+        while heard is not _Heard.END:
+            if heard is _Heard.BEAT:
+                last_s, seen = time.monotonic(), self._signs.look(threads=False)
+                silent, self._announced, wait_s, patient = False, False, HANG_S, True
+            began_s = time.monotonic()
+            heartbeat.poll(wait_s * 1000)
+            heard = self._listen(heartbeat)
+            if heard is _Heard.GOODBYE:
+                return
+            if heard is _Heard.BEAT:
+                self._say(ANSWER)
+            if heard is not _Heard.NOTHING:
+                continue
+            now_s = time.monotonic()
+            silence_s, is_late = now_s - last_s, now_s - began_s - wait_s > _LATE_S
+            if not silent and is_late and patient:
+                wait_s, patient = _AGAIN_S, False
+            elif not silent and not self._is_hung(silence_s, seen):
+                wait_s = max(_LOOK_S, HANG_S - silence_s)
+            else:
+                silent, wait_s = True, _AGAIN_S
+                with self._spare.lent():
+                    self._put_all_back()
+                if not self._signs.are_there():  # and a process that it forked holds the heartbeat open
+                    break
+        with self._spare.lent():
+            self._settle_all()
+            if dies(self._duty.owner):  # and so has let go of its step map
+                remove_dead()
+
+    def _is_hung(self, silence_s: float, seen: Look | None) -> bool:
+        with self._spare.lent():
+            return is_hung(silence_s, seen, self._signs.look(threads=True))
+
+    def _listen(self, heartbeat: select.poll) -> _Heard:
+        """Take in all that has arrived: a beat that waits here is one, however late it is read."""
+        heard = _Heard.NOTHING
+        while heartbeat.poll(0):
+            message = self._receive()
+            kind = message[:1]
+            if not message or kind == GOODBYE:
+                return _Heard.GOODBYE if message else _Heard.END
+            if kind == BEAT:
+                heard = _Heard.BEAT
+            if kind == ENTRY:
+                self._keep(message[1:])
+        return heard
+
+    def _keep(self, data: bytes) -> None:
+        """Keep the copy of an entry; what is none leaves the former one in force."""
+        with suppress(ValueError, OtherSchema):
+            entry = decode(data)
+            if entry.uuid in self._duty.uuids and entry.owner == self._duty.owner:
+                self._copies[entry.uuid] = entry
+
+    def _record(self, uuid: str) -> Entry | None:
+        """What our controller had set, by the copy or else by the journal; `None` where another one has the device."""
+        copy = self._copies.get(uuid)
+        try:
+            entry = self._journal.load(uuid)
+        except (GuardError, OSError):
+            if copy is None:
+                raise
+            return copy
+        if entry is not None and entry.owner != self._duty.owner:
+            return None
+        return copy or entry
+
+    def _put_all_back(self) -> None:
+        """One pass behind the back of a controller that is silent but lives, and so holds the locks."""
+        for uuid in self._duty.uuids:
+            try:
+                entry = self._record(uuid)
+                if entry is not None:
+                    put_back(self._open(), entry, before_set=self._announce)
+            except Exception:  # noqa: BLE001 - whatever it was, the other devices come next, and this one again
+                self._reopen()
+
+    def _settle_all(self) -> None:
+        """The controller is dead: settle its entries under their locks, as any start would."""
+        died_s = time.monotonic()
+        left = list(self._duty.uuids)
+        while True:
+            since_s = time.monotonic() - died_s
+            left = [uuid for uuid in left if not self._settle(uuid, since_s)]
+            if not left or since_s > _RETRY_S:
+                return
+            time.sleep(0.005 if since_s < _EAGER_S else _AGAIN_S)
+
+    def _settle(self, uuid: str, since_s: float) -> bool:
+        """Whether nothing is left to do for this device."""
+        try:
+            if self._record(uuid) is None:
+                return True  # somebody else was first
+            if since_s > _LEAKED_S and self._signs.are_there():  # it has only lost its heartbeat: as good as silent
+                if uuid not in self._behind:
+                    self._behind.add(uuid)
+                    self._put_all_back()
+                return since_s > _LINGERS_S
+            try:
+                with DeviceLock(self._state, uuid):
+                    return self._settle_locked(uuid)
+            except DeviceLocked:
+                # Whoever else holds the lock settles the entry. A lock that the dead owner still seems to hold can be
+                # taken by nobody, so there is nobody to disturb.
+                leaked = since_s > _LEAKED_S and holder_pid(self._state, uuid) == self._duty.owner.pid
+                return leaked and self._settle_locked(uuid)
+            except (GuardError, OSError):
+                # The directory has gone, or takes no lock: nobody else can hold it either.
+                return uuid in self._copies and self._settle_locked(uuid)
+        except Exception:  # noqa: BLE001 - whatever it was, the other devices come next, and this one again
+            self._reopen()
+            return False
+
+    def _settle_locked(self, uuid: str) -> bool:
+        entry = self._record(uuid)
+        if entry is None:
+            return True
+        try:
+            settled = settle_entry(self._journal, entry, self._open())
+        except GuardError:
+            return True  # the limit is back, and the entry cannot be removed: the next start only drops it
+        if settled.outcome is Fate.FAILED:
+            self._reopen()
+        return settled.outcome not in (Fate.FAILED, Fate.IN_USE)
+
+    def _open(self) -> LimitPort:
+        if self._port is None:
+            self._port = outside_limits(self._duty.kind, self._duty.job)
+        return self._port
+
+    def _reopen(self) -> None:
+        """Drop a port that failed; the next use opens another."""
+        port, self._port = self._port, None
+        if port is not None:
+            with suppress(Exception):
+                port.close()
+
+    def _announce(self) -> None:
+        """Say PUT_BACK, once for each time that the controller falls silent."""
+        if not self._announced:
+            self._announced = True
+            self._say(PUT_BACK)
+
+    def _say(self, byte: bytes) -> None:
+        with suppress(OSError):  # nobody listens any more
+            os.write(self._status_fd, byte)
+
+    def _receive(self) -> bytes:
+        """One message of the heartbeat; nothing when its other end is gone."""
+        try:
+            return os.read(self._beats_fd, MOST_BYTES)
+        except ConnectionError:
+            return b""

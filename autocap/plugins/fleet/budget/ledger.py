@@ -1,0 +1,98 @@
+"""Who may draw how much of a budget, from moment to moment. Pure: told the time, it gives orders.
+
+    ledger = Ledger(2000.0, step_w=5.0)
+    ledger.join(0.0, "a", prior(100, 300, devices=4), cap_w=300.0)
+    for order in ledger.decide(0.0).orders:      # set that cap, read it back, then
+        ledger.confirm(order.name, order.serial)
+
+The order in which caps are lowered and raised, and what a job is charged with: `autocap.plugins.fleet.budget.orders`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autocap.plugins.fleet.budget.account import Account
+from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
+from autocap.plugins.fleet.budget.lending import Loans
+from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, Decision, Orders
+from autocap.plugins.fleet.budget.shares import STEP_W, Policy, in_steps
+
+__all__ = ["EVERY_S", "LEASE_S", "Decision", "Ledger"]
+
+
+class Ledger(Orders):
+    """budget_w: watts for all. step_w: of caps; less is no reason to disturb a job. slack_w: that a cap stays above the
+    draw of a job whom it does not bind. reserved_w: for what is no job, such as the machines themselves, and for the
+    sensors' errors. every_s: seconds between two times at which caps are shared
+    anew, unless somebody needs room at once. lease_s: after which a job that was not heard of is at its lowest cap by
+    itself.
+
+    Times are seconds on one clock that does not go back.
+    """
+
+    def __init__(
+        self,
+        budget_w: float,
+        *,
+        step_w: float = STEP_W,
+        slack_w: float = 5.0,
+        policy: Policy = Policy.FAIR,
+        reserved_w: float = 0.0,
+        every_s: float = EVERY_S,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        super().__init__(budget_w, policy=policy, reserved_w=reserved_w, every_s=every_s, lease_s=lease_s)
+        self._step_w, self._slack_w, self._loans = step_w, slack_w, Loans()
+
+    def leave(self, t_s: float, name: str) -> None:
+        """It has ended, and its devices draw nothing of this budget any more."""
+        self._loans.leave(t_s, self._accounts[name].place)
+        super().leave(t_s, name)
+
+    def curve(self, name: str, curve: JobCurve, *, measured: bool = True) -> None:
+        """Whoever measures what caps cost a job knows more of it; or, not measured, it is taken to be such a one."""
+        self._accounts[name].curve, self._accounts[name].measures = curve, measured
+        self._stale = True
+        self._urgent |= not measured
+
+    def weigh(self, name: str, weight: float | None) -> None:
+        """It counts so much from now on; `None` for what its curve says."""
+        account = self._accounts[name]
+        if weight != account.weight:
+            account.weight, self._stale, self._urgent = weight, True, True
+
+    def unattended(self, name: str) -> None:
+        """Nobody measures what caps cost a job any more."""
+        self._accounts[name].measures = False
+        self._stale = True
+
+    def drew(self, name: str, watts: float) -> None:
+        """What one of its devices draws at most, such as the upper quantile of the last seconds, watts."""
+        self._stale |= self._accounts[name].drew(watts, self._slack_w)
+
+    def decide(self, t_s: float) -> Decision:
+        self._stale |= self._loans.is_over(t_s)
+        return super().decide(t_s)
+
+    def _share(self, t_s: float) -> None:
+        there = [one for one in self._accounts.values() if one.lost_s is None]
+        if not there:
+            return
+        gone_w = sum(one.charged_w for one in self._accounts.values() if one.lost_s is not None)
+        budget_w = self._budget_w - self._reserved_w - gone_w
+        curves = Curves.of([one.wanted(self._slack_w) for one in there])
+        caps_w = self._in_steps(there, curves, budget_w)
+        if self._policy is not Policy.ENERGY:
+            lent = np.array(self._loans.choose(t_s, there, caps_w, budget_w))
+            if lent.any():
+                caps_w[lent] = curves.caps_w[lent, -1]
+                left_w = budget_w - float(curves.devices[lent] @ caps_w[lent])
+                others = [one for one, is_lent in zip(there, lent, strict=True) if not is_lent]
+                caps_w[~lent] = self._in_steps(others, curves.of_jobs(~lent), left_w)
+        for account, cap_w, expected in zip(there, caps_w, curves.slowdown_at(caps_w), strict=True):
+            account.target_w, account.expected = float(cap_w), float(expected)
+
+    def _in_steps(self, jobs: Sequence[Account], curves: Curves, budget_w: float) -> Floats:
+        held_w = np.array([np.nan if one.target_w is None else one.target_w for one in jobs])
+        return in_steps(curves, budget_w, self._policy, held_w, self._step_w)

@@ -1,0 +1,151 @@
+"""How many watts there are: what a user has asked for, or a schedule, which may be read again at any time, as far as
+events allow them."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from autocap.errors import AutocapError, UsageError
+from autocap.plugins.fleet.budget.schedule import LEAST_W, MOST_W, Schedule, ScheduleRefused, read_schedule
+from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.manager.demand import Demand
+from autocap.plugins.fleet.manager.plan import BudgetPlan, BudgetState
+from autocap.plugins.fleet.openadr.feed import Feed
+from autocap.plugins.fleet.openadr.spans import Span
+
+NO_SCHEDULE = "SIGHUP has a schedule read again, and there is none; start with --schedule"
+_MOST_KEPT = 48  # spans of events, for another manager
+
+
+class Course:
+    """asked_w: what a user has asked for; a schedule goes before it from its first row on. there_w: of both, what there
+    is. demand: events that lower that. source: of the schedule. began_wall_s: when the budget began, seconds since
+    1970. warn: takes a sentence."""
+
+    def __init__(
+        self,
+        *,
+        asked_w: float | None,
+        there_w: float,
+        schedule: Schedule | None,
+        source: str | None,
+        demand: Demand | None,
+        began_wall_s: float,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.asked_w, self.there_w, self._schedule, self._source = asked_w, there_w, schedule, source
+        self._demand, self.began_wall_s, self._warn = demand, began_wall_s, warn
+        self._reader: threading.Thread | None = None
+        self._read: Schedule | ScheduleRefused | None = None
+
+    @property
+    def watts(self) -> float:
+        """How many there are now."""
+        return self._lowered()[0]
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """Sentences on events."""
+        return () if self._demand is None else self._demand.sentences(self.there_w, time.time())
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Of events, as far as another manager is to know them."""
+        return () if self._demand is None else self._demand.spans[:_MOST_KEPT]
+
+    def ask(self, watts: float) -> None:
+        """A user's word, which ends the schedule until it is read again."""
+        self.asked_w, self.there_w, self._schedule = watts, watts, None
+
+    def read_again(self) -> None:
+        """Begin to; `follow` sees when it is done."""
+        if self._source is None:
+            self._warn(NO_SCHEDULE)
+        elif self._reader is None:
+            self._reader = threading.Thread(target=self._read_source, args=(self._source,), daemon=True)
+            self._reader.start()
+
+    def hear(self) -> bool:
+        """Whether other events are known from now on."""
+        return self._demand is not None and self._demand.hear()
+
+    def follow(self, now_w: float) -> str | None:
+        """Why there are other watts than now_w by a schedule or events; `None` where there are not."""
+        why = self._of_schedule(now_w)
+        lowered = self._demand is not None and self.watts != now_w
+        return self.reasons(why) if why or lowered else None
+
+    def reasons(self, why: str) -> str:
+        """Why there are as many as there are. why: there are others before events lower them, or "" where not."""
+        lowered = self._lowered()[1]
+        if not why and not lowered and self._demand is not None:
+            why = self._demand.over
+        return "; ".join(filter(None, (why, lowered)))
+
+    def _lowered(self) -> tuple[float, str]:
+        return (self.there_w, "") if self._demand is None else self._demand.lowered(self.there_w, time.time())
+
+    def _of_schedule(self, now_w: float) -> str:
+        """Why there are other watts, before events lower them; "" where there are not."""
+        if self._reader is not None and not self._reader.is_alive():
+            self._reader, found = None, self._read
+            if isinstance(found, ScheduleRefused):
+                self._warn(f"{found}; the budget stays at {now_w:g} W")
+            else:
+                self._schedule = found
+        step = None if self._schedule is None else self._schedule.at(time.time())
+        if step is None or step.watts == self.there_w:
+            return ""
+        self.there_w = step.watts
+        return f"{self._source} says so"
+
+    def _read_source(self, source: str) -> None:
+        """In a thread of its own: a command may take long."""
+        try:
+            self._read = read_schedule(source, self.began_wall_s)
+        except AutocapError as error:
+            self._read = ScheduleRefused(str(error))
+
+
+def require_budget(watts: float | None, policy: str | None) -> None:
+    """Raises UsageError for what is no budget, or no policy."""
+    if watts is not None and not LEAST_W <= watts <= MOST_W:
+        raise UsageError(f"a budget of {watts:g} W is none; give {LEAST_W:g} to {MOST_W:g} W")
+    if policy is not None and policy not in tuple(Policy):
+        raise UsageError(f"policy '{policy}' is none of {', '.join(Policy)}")
+
+
+def course_of(
+    plan: BudgetPlan,
+    watts: float,
+    schedule: Schedule | None,
+    before: BudgetState | None,
+    began_wall_s: float,
+    warn: Callable[[str], None],
+    stack: ExitStack,
+) -> Course:
+    """watts: there are at first. Raises AutocapError where nobody can ask for events."""
+    return Course(
+        asked_w=plan.watts if before is None else before.asked_w,
+        there_w=watts,
+        schedule=schedule,
+        source=plan.schedule,
+        demand=_demand(plan, before, warn, stack),
+        began_wall_s=began_wall_s,
+        warn=warn,
+    )
+
+
+def _demand(
+    plan: BudgetPlan, before: BudgetState | None, warn: Callable[[str], None], stack: ExitStack
+) -> Demand | None:
+    """Events that lower the budget."""
+    if plan.openadr is None:
+        return None
+    try:
+        feed = Feed(plan.openadr)
+    except OSError as error:
+        raise AutocapError(f"no process can be started that asks {plan.openadr.server}: {error.strerror}") from error
+    stack.callback(feed.close)
+    return Demand(feed, () if before is None else before.spans, warn)

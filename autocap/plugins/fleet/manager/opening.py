@@ -1,0 +1,266 @@
+"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket."""
+
+import grp
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from autocap import events
+from autocap.clock import Clock, MonotonicClock
+from autocap.config import NODE_POWER
+from autocap.devices import node as node_power
+from autocap.devices.names import named
+from autocap.devices.nvml import Library, NvmlDevice, open_library
+from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
+from autocap.job.invoking_user import acting_as, invoking_user, privileged
+from autocap.job.privileged_imports import privileged_imports
+from autocap.limits.helper import listening
+from autocap.limits.state_dir import StateDir, default_path
+from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_paths
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
+from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.manager.claims import Claims
+from autocap.plugins.fleet.manager.course import course_of
+from autocap.plugins.fleet.manager.hall import Hall
+from autocap.plugins.fleet.manager.manager import Manager, Signals, ends_at
+from autocap.plugins.fleet.manager.plan import BudgetPlan, BudgetState, forget, load
+from autocap.plugins.fleet.manager.spoken import Spoken
+from autocap.plugins.fleet.manager.steward import Steward
+from autocap.plugins.fleet.manager.weights import Weights
+from autocap.plugins.fleet.openadr.credentials import find_credentials
+from autocap.plugins.fleet.reports.document import present_budget
+from autocap.reports import html
+from autocap.runlog.directory import REPORT, RunDirectory
+from autocap.session.actuating import Actuation, actuation
+from autocap.session.guarding import Guarded, Records, guarded
+from autocap.session.preparing import settle_leftovers
+from autocap.session.recorder import Recorder
+from autocap.streams import note
+from autocap.version import __version__
+
+LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
+
+
+def require_none() -> None:
+    """Raises DeviceLocked where a budget runs here already."""
+    try:
+        with closing(call(holder_paths())) as there:
+            raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
+    except NoBudget:
+        return
+
+
+def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
+    """The whole life of a manager; its exit status. leash: readable once our supervisor is gone. resumed: a killed one
+    is followed. Raises AutocapError where it cannot begin."""
+    clock, state_dir = MonotonicClock(), default_path()
+    StateDir(state_dir).close()
+    html.stylesheet()  # which the user behind sudo may not read
+    with ExitStack() as stack:
+        stack.enter_context(acting_as(invoking_user()))
+        stack.enter_context(privileged_imports())
+        signals = stack.enter_context(Signals())
+        before = load(state_dir) if resumed else None
+        began_wall_s = time.time() if before is None else before.began_wall_s
+        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
+        if plan.openadr is not None and not resumed:
+            find_credentials(plan.openadr.credentials)
+        watts = first_watts(plan, schedule, before)
+        notes = settle_leftovers(observe=False)
+        with privileged():
+            library = stack.enter_context(open_library())
+            device, more = devices_of(plan, library, clock)
+        notes += more
+        node = None
+        if plan.node_power != NODE_POWER:
+            node = node_power.open_source(plan.node_power, clock)
+            stack.callback(node.close)
+        directory = record_of(plan, resumed, stack)
+        recorder = Recorder(directory, Spoken())
+        way = actuation(plan.actuator, device)
+        held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
+        if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
+            held.rehearse()
+        policy = plan.policy if before is None else before.policy
+        ledger = Ledger(watts, policy=policy)
+        recorder.event(
+            events.BudgetStarted(
+                t_s=clock.now(),
+                autocap_version=__version__,
+                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+                pid=os.getpid(),
+                budget_w=watts,
+                policy=policy,
+                gpus=device.gpus,
+                original_w=held.guardian.original_w,
+                driver=device.driver,
+                node=None if node is None else node.name,
+                schedule=plan.schedule,
+                openadr=None if plan.openadr is None else plan.openadr.url,
+                resumed=before is not None,
+            )
+        )
+        for chosen in way.chosen(clock.now()):
+            recorder.event(chosen)
+        for text in notes:
+            recorder.warn(clock.now(), text)
+        held.record_notes()
+        status, why = 1, "internal fault"
+        try:
+            steward = Steward(
+                device=device,
+                guard=held.guardian,
+                ledger=ledger,
+                least_w=[max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in device.gpus],
+                say=recorder.event,
+                node=node,
+            )
+            steward.presence = Claims(library.user_pids).look
+            steward.weights = Weights(() if before is None else before.weights)
+            steward.begin(clock.now())
+            manager = Manager(
+                clock=clock,
+                steward=steward,
+                ledger=ledger,
+                listings=lambda: {gpu.uuid: computing(library, gpu.uuid) for gpu in device.gpus},
+                say=recorder.event,
+                record=recorder.sample,
+                directory=str(directory.path.absolute()),
+                policy=policy,
+                course=course_of(
+                    plan, watts, schedule, before, began_wall_s, lambda text: recorder.warn(clock.now(), text), stack
+                ),
+                ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
+                state_dir=state_dir,
+                leash=leash,
+            )
+            export(plan, lambda: manager.latest, stack)
+            manager.pass_time()  # the budget is held before anybody is let in
+            with listening_at(state_dir, plan.group) as listener:
+                hall = Hall(listener, steward, manager, clock.now)
+                steward.tell = hall.tell
+                stack.callback(hall.close)
+                note(f"{watts:g} W are shared among {len(device.gpus)} GPUs; the record is {directory.path}")
+                why, status = manager.run(hall, signals), 0
+            forget(state_dir)
+        except AutocapError as error:
+            why = str(error)
+            recorder.warn(clock.now(), f"the budget ends: {why}")
+            forget(state_dir)
+        except Exception as error:
+            why = recorder.reason(error)
+            raise
+        finally:
+            held.put_back()
+            recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
+            report_on(directory, recorder)
+    return status
+
+
+def computing(library: Library, uuid: str) -> Sequence[int]:
+    """Who uses a GPU; nobody one that is lost."""
+    with suppress(DeviceError):
+        return library.user_pids(uuid) or ()
+    return ()
+
+
+def report_on(directory: RunDirectory, recorder: Recorder) -> None:
+    """What came of it, beside its record."""
+    try:
+        directory.finish()
+        report = present_budget(directory.path, recorder.events)
+        directory.put_result(report.result)
+        directory.put(REPORT, report.page)
+    except Exception as error:  # noqa: BLE001 - the limits are back, and the record is there
+        note(f"warning: there is no report: {recorder.reason(error)}")
+
+
+def export(plan: BudgetPlan, latest: Callable[[], Standing | None], stack: ExitStack) -> None:
+    """Raises ExporterError."""
+    if plan.prometheus is None:
+        return
+    try:
+        from autocap.plugins.fleet.manager.metrics import values_of
+        from autocap.reports.prometheus.budget import BudgetExporter
+    except ImportError as error:  # what the client itself may lack is named
+        raise ExporterError(
+            f"--prometheus needs the package prometheus-client ({error}); install it with: "
+            "pip install prometheus-client"
+        ) from error
+    stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
+
+
+def first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:
+    """Raises UsageError where neither the command line nor the schedule says how many there are now."""
+    step = None if schedule is None else schedule.at(time.time())
+    if step is not None:
+        return step.watts
+    if before is not None:
+        return before.watts
+    if plan.watts is None:
+        raise UsageError(f"{plan.schedule} says nothing of the time until its first row; add WATTS for until then")
+    return plan.watts
+
+
+def devices_of(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
+    """The GPUs whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
+    gpus = library.inventory()
+    if not gpus:
+        raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
+    if plan.gpus is not None:
+        uuids = named(gpus, plan.gpus)
+        refused = [gpu.limit_support for gpu in gpus if gpu.uuid in uuids and gpu.limit_support is not None]
+        if refused:
+            raise DeviceError(f"{refused[0]}; name the others with --gpus")
+        return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), []
+    uuids = tuple(gpu.uuid for gpu in gpus if gpu.limit_support is None)
+    notes = [
+        f"GPU {gpu.index} is outside the budget, and draws what it draws: {gpu.limit_support}"
+        for gpu in gpus
+        if gpu.limit_support is not None
+    ]
+    if not uuids:
+        raise DeviceError(f"no GPU here takes a power limit: {gpus[0].limit_support}")
+    return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), notes
+
+
+def guarded_for(way: Actuation, recorder: Records, clock: Clock, stack: ExitStack, patience_s: float) -> Guarded:
+    """Raises as `guarded`; where somebody has a device, tries again for a while."""
+    until_s = clock.now() + patience_s
+    while True:
+        try:
+            return guarded(way, None, recorder, clock, stack)
+        except DeviceLocked:
+            if clock.now() >= until_s:
+                raise
+        time.sleep(_AGAIN_S)
+
+
+def record_of(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
+    """A manager that follows a killed one begins a record of its own."""
+    out = plan.out
+    if resumed and out is not None:
+        out = out.with_name(f"{out.name}-{os.getpid()}")
+    return stack.enter_context(RunDirectory.create(out, plan.force, datetime.now().astimezone()))
+
+
+@contextmanager
+def listening_at(state_dir: Path, group: str | None, name: str = SOCKET) -> Iterator[socket.socket]:
+    """Raises AutocapError where there can be no socket."""
+    try:
+        gid = None if group is None else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
+    with ExitStack() as stack:
+        with privileged():
+            if gid is not None:
+                state_dir.chmod(0o711)  # its files stay our own
+            owned = ExitStack()
+            listener = owned.enter_context(listening.own(state_dir / name, gid))
+        stack.callback(privileged()(owned.close))
+        yield listener

@@ -1,0 +1,88 @@
+"""What a manager was asked for, and what it has to know again after it was killed."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.errors import GuardError
+from autocap.job.invoking_user import privileged
+from autocap.limits.state_dir import StateDir
+from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.plugins.fleet.openadr.spans import Span
+from autocap.printable import printable_json
+from autocap.runlog.codec import decode, encode
+
+STATE, SITE_STATE = "budget.state", "budget.site.state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPlan:
+    """`autocap budget WATTS …`. watts: `None` where the schedule alone says it. gpus: `None` for all whose limits can
+    be set. floor_w: the lowest cap, `None` for the device's own. for_s: `None` until it is ended. group: who else may
+    speak to it."""
+
+    watts: float | None
+    policy: Policy = Policy.FAIR
+    gpus: tuple[str, ...] | None = None
+    device: str = "auto"
+    actuator: str = "auto"
+    node_power: str = "none"
+    for_s: float | None = None
+    schedule: str | None = None
+    floor_w: float | None = None
+    out: Path | None = None
+    force: bool = False
+    group: str | None = None
+    prometheus: tuple[str, int] | None = None
+    openadr: VtnSource | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetState:
+    """Kept while a budget runs. asked_w: the last word of a user, `None` before one. watts: there are, before events
+    lower them. began_wall_s: seconds since 1970. record: the run directory, absolute. weights: of jobs, as `Weights`
+    knows them. spans: of events."""
+
+    asked_w: float | None
+    watts: float
+    policy: Policy
+    began_wall_s: float
+    record: str
+    weights: tuple[tuple[int, float], ...] = ()
+    spans: tuple[Span, ...] = ()
+
+
+def save(state_dir: Path, state: BudgetState, name: str = STATE) -> None:
+    """Raises GuardError where it cannot be written."""
+    try:
+        with privileged(), StateDir(state_dir) as place:
+            place.write(name, printable_json(encode(state)).encode())
+    except OSError as error:
+        raise GuardError(f"{state_dir / name} cannot be written: {error.strerror}; free some space") from error
+
+
+def load(state_dir: Path, name: str = STATE) -> BudgetState | None:
+    """What a manager that was killed has left; `None` where nothing that can be used is there. Raises GuardError where
+    the directory is refused."""
+    with privileged(), StateDir(state_dir) as place:
+        data = place.read(name)
+    with suppress(ValueError, TypeError, KeyError):
+        found = json.loads(data or b"")
+        asked_w = None if found["asked_w"] is None else float(found["asked_w"])
+        return BudgetState(
+            asked_w=asked_w,
+            watts=float(found["watts"]),
+            policy=Policy(found["policy"]),
+            began_wall_s=float(found["began_wall_s"]),
+            record=str(found["record"]),
+            weights=tuple((int(group), float(weight)) for group, weight in found["weights"]),
+            spans=tuple(decode(Span, span) for span in found["spans"]),
+        )
+    return None
+
+
+def forget(state_dir: Path, name: str = STATE) -> None:
+    with suppress(OSError, GuardError), privileged(), StateDir(state_dir) as place:
+        place.unlink(name)

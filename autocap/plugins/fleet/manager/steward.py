@@ -1,0 +1,227 @@
+"""Carries a ledger's orders out on the GPUs of one machine. Knows no socket: told the time, from one thread."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autocap import events
+from autocap.devices.base import PowerSource
+from autocap.devices.nvml import NvmlDevice
+from autocap.errors import DeviceError, GuardError
+from autocap.events import Event
+from autocap.plugins.fleet.budget.curves import JobCurve
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.manager.caps import Caps
+from autocap.plugins.fleet.manager.claims import Claim
+from autocap.plugins.fleet.manager.finding import FoundJob
+from autocap.plugins.fleet.manager.occupancy import Occupancy
+from autocap.plugins.fleet.manager.rest import Rest
+from autocap.plugins.fleet.manager.tenant import Lowering, Tenant
+from autocap.records import CapRange, Reading
+from autocap.session.limit_watch import LimitWatch
+from autocap.session.roles import LimitGuard
+
+_ROUNDING_W = 1e-6
+_NEAR_W, _NEAR = 0.05, 0.001  # of a cap and of a slowdown that are to be said anew
+_BEYOND = 0.01  # of a slowdown above what is allowed: caps come in steps, and curves have errors
+
+
+class Steward(Occupancy):
+    """device: the GPUs, in the order of all caps. guard: entered. least_w: what the budget may lower each GPU to. say:
+    takes what happens. tell: is called with a tenant whose ceiling its tuner has
+    to know. node: of the machine's power.
+
+    Raises GuardError where the limit of a GPU is not known, so that none could be put back.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: NvmlDevice,
+        guard: LimitGuard,
+        ledger: Ledger,
+        least_w: Sequence[float],
+        say: Callable[[Event], None],
+        node: PowerSource | None = None,
+    ) -> None:
+        caps = Caps(device.gpus, guard)
+        super().__init__(device=device, caps=caps, ledger=ledger, least_w=least_w, say=say)
+        self.tell: Callable[[Tenant], None] = lambda tenant: None
+        self.readings: tuple[Reading, ...] = ()
+        self.short_w = 0.0
+        self.pause: tuple[str, ...] = ()
+        self.rest = Rest(node, len(device.gpus))
+        self._watch = LimitWatch(device.gpus)
+        self._reserve(0.0)
+
+    def lend(self, t_s: float, job: FoundJob, claim: Claim | None = None) -> Tenant:
+        """A tuner comes for a job. Raises LimitRefused for a device that the budget does not have, or on which somebody
+        else computes, and DeviceLocked where another tuner has it, whose job computes there."""
+        tenant = self._take(t_s, job, claim)
+        self.act(t_s)
+        return tenant
+
+    def release(self, t_s: float, tenant: Tenant) -> None:
+        """Its tuner has gone: the job is one that nobody tunes, with what is known of it, as long as it computes."""
+        if self.is_here(tenant) and tenant.tuned:
+            tenant.tuned = tenant.silent = False
+            tenant.claim, tenant.missed, tenant.doubt = None, 0, None
+            self.ledger.unattended(tenant.name)
+            self._say_joined(t_s, tenant)
+            self._set(t_s, self._given(tenant, tenant.ceiling_w))
+
+    def silent(self, t_s: float, tenant: Tenant) -> None:
+        """Its tuner was not heard of for too long: the devices get what the budget gives them until it is."""
+        if self.is_here(tenant) and not tenant.silent:
+            tenant.silent = tenant.put_back = True
+            self._set(t_s, self._given(tenant, tenant.ceiling_w))
+
+    def set_caps(self, t_s: float, tenant: Tenant, watts: Sequence[float]) -> None:
+        """A tuner's caps, as far as its ceiling allows. Raises as `LimitGuard.set_caps`."""
+        wanted = {gpu: min(cap_w, tenant.ceiling_w) for gpu, cap_w in zip(tenant.gpus, watts, strict=True)}
+        self._set(t_s, {gpu: min(cap_w, self._found_w[gpu]) for gpu, cap_w in wanted.items()})
+
+    def learn(self, t_s: float, tenant: Tenant, curve: JobCurve) -> None:
+        """What its tuner knows of a job. Where it knows nothing of the lowest caps, the curve goes on as it came."""
+        tenant.said = curve
+        if not tenant.waits:
+            self._believe(t_s, tenant)
+
+    def found(self, tenant: Tenant) -> tuple[tuple[float, ...], tuple[CapRange, ...]]:
+        """Of its devices: the limits found, watts, and the caps that they take."""
+        ranges = tuple(self._device.gpus[gpu].cap_range for gpu in tenant.gpus)
+        return tuple(self._found_w[gpu] for gpu in tenant.gpus), ranges
+
+    def sample(self, t_s: float) -> None:
+        """Read all devices, and draw conclusions. Raises DeviceError where all have failed, and GuardError where
+        somebody else has changed a limit."""
+        found = self._device.read_each()
+        for gpu, one in enumerate(found):
+            if isinstance(one, DeviceError):
+                self.caps.fails(gpu, one)
+        self._bury(t_s)
+        gap = Reading(t_s=t_s, power_w=None)
+        self.readings = tuple(gap if isinstance(one, DeviceError) else one for one in found)
+        ours = [gap if not self.caps.has(gpu) else one for gpu, one in enumerate(self.readings)]
+        changed = self._watch.change(ours, self.caps.in_force_w)
+        if changed is not None:
+            raise GuardError(changed)
+        for tenant in self.tenants.values():
+            readings = [self.readings[gpu] for gpu in tenant.gpus]
+            tenant.drew(t_s, readings)
+            known_w = [reading.power_w for reading in readings if reading.power_w is not None]
+            self._confirm(t_s, tenant, known_w)
+            if tenant.free:
+                continue
+            assert tenant.unbound is not None
+            tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
+            self._tell_held(t_s, tenant)
+            most_w = tenant.most_drawn_w(t_s)
+            if tenant.tuned and not tenant.waits:
+                self._believe(t_s, tenant)
+            elif most_w is not None and not tenant.tuned:
+                self.ledger.drew(tenant.name, most_w)
+        if self.rest.see(t_s, self.readings):
+            self._reserve(t_s)
+
+    def cap_w(self, tenant: Tenant) -> float:
+        """The cap in force at its devices, watts, the lowest of them."""
+        return min(self.caps.in_force_w[gpu] for gpu in tenant.gpus)
+
+    def expected(self, tenant: Tenant) -> tuple[float, float]:
+        """Its slowdown at the cap in force, as believed, and the standard error."""
+        curve, at_w = self.ledger[tenant.name].curve, self.cap_w(tenant)
+        errors = np.broadcast_to(curve.slowdown_stderr, curve.caps_w.shape)
+        return float(np.interp(at_w, curve.caps_w, curve.slowdown)), float(np.interp(at_w, curve.caps_w, errors))
+
+    def _tell_held(self, t_s: float, tenant: Tenant) -> None:
+        """Say which cap is in force and what it costs, where that is another one; and where it costs more than the
+        job's tuner allows."""
+        held = self.cap_w(tenant), *self.expected(tenant)
+        before = tenant.held
+        if before is None or abs(held[0] - before[0]) > _NEAR_W or abs(held[1] - before[1]) > _NEAR:
+            tenant.held = held
+            cap_w, slowdown, stderr = held
+            self._say(events.CapHeld(t_s=t_s, name=tenant.name, cap_w=cap_w, slowdown=slowdown, slowdown_stderr=stderr))
+        said = tenant.said if tenant.tuned else None
+        at_most = np.inf if said is None else said.most_slowdown + _BEYOND * (not tenant.beyond)
+        beyond = held[1] > at_most and held[0] >= tenant.ceiling_w - _NEAR_W
+        if beyond and not tenant.beyond and said is not None:
+            self._say(
+                events.Warned(
+                    t_s=t_s,
+                    text=f"{tenant.name} is slowed down by {100 * held[1]:.1f} % by the {tenant.ceiling_w:.0f} W that "
+                    f"{self.ledger.budget_w:g} W leave it, and its tuner allows {100 * said.most_slowdown:g} %: "
+                    "raise the budget, or its weight, or --max-slowdown",
+                )
+            )
+        tenant.beyond = beyond
+
+    # What is done.
+
+    def act(self, t_s: float) -> None:
+        """Carry out what the ledger orders now. Raises as `LimitGuard.set_caps`."""
+        self._bury(t_s)
+        decision = self.ledger.decide(t_s)
+        caps_w: dict[int, float] = {}
+        for order in decision.orders:
+            tenant = self.tenants[order.name]
+            tenant.ceiling_w = order.cap_w
+            if tenant.tuned:
+                self.tell(tenant)  # first, so that it does not take what follows for somebody else's doing
+            caps_w |= self._given(tenant, order.cap_w)
+        self._set(t_s, caps_w)
+        self._bury(t_s)
+        for order in decision.orders:
+            if order.name not in self.tenants:
+                continue
+            self._say(events.CapGranted(t_s=t_s, name=order.name, cap_w=self.tenants[order.name].ceiling_w))
+            if self.ledger[order.name].standing_w <= order.cap_w:
+                self.ledger.confirm(order.name, order.serial)
+            else:
+                before = self._lowering.get(order.name)
+                given_s = before.given_s if before is not None and before.order == order else t_s
+                self._lowering[order.name] = Lowering(order=order, given_s=given_s, set_s=t_s)
+        if abs(decision.short_w - self.short_w) > _ROUNDING_W or decision.pause != self.pause:
+            self.short_w, self.pause = decision.short_w, decision.pause
+            self._say(events.BudgetShort(t_s=t_s, short_w=self.short_w, pause=self.pause))
+
+    def beat(self, t_s: float) -> None:
+        """Say that we are alive, and set all caps again where they were put back because we seemed not to be. Raises
+        as `LimitGuard.beat`."""
+        if self.caps.beat():
+            for tenant in self.tenants.values():
+                tenant.put_back = tenant.tuned
+
+    def _given(self, tenant: Tenant, cap_w: float) -> dict[int, float]:
+        """What a ceiling makes of the caps of its devices: a tuner's own stay where they are below it."""
+        caps_w = {gpu: min(cap_w, self._found_w[gpu]) for gpu in tenant.gpus}
+        if not tenant.tuned or tenant.silent:
+            return caps_w
+        return {gpu: w for gpu, w in caps_w.items() if self.caps.in_force_w[gpu] > w}
+
+    def _set(self, t_s: float, caps_w: dict[int, float]) -> None:
+        changed = self.caps.set(caps_w)
+        for tenant in self.tenants.values():
+            if set(tenant.gpus) & changed:
+                tenant.reset(t_s)
+
+    def _bury(self, t_s: float) -> None:
+        """GPUs have failed: their jobs take nothing of the budget any more, but what they may draw does."""
+        for gpu, sentence in self.caps.news():
+            for tenant in [one for one in self.tenants.values() if gpu in one.gpus]:
+                self._leave(t_s, tenant, f"{self._device.gpus[gpu].where} has failed")
+            self._say(events.Warned(t_s=t_s, text=sentence))
+            self._reserve(t_s)
+
+    def _confirm(self, t_s: float, tenant: Tenant, draws_w: Sequence[float]) -> None:
+        lowering = self._lowering.get(tenant.name)
+        if lowering is not None and lowering.is_done(t_s, draws_w, len(tenant.gpus)):
+            del self._lowering[tenant.name]
+            self.ledger.confirm(tenant.name, lowering.order.serial)
+            after_s = t_s - lowering.given_s
+            self._say(events.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
+
+    def _reserve(self, t_s: float) -> None:
+        self.ledger.reserve(self.rest.reserved_w + sum(self.caps.counted_w.values()))
+        self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))

@@ -1,0 +1,102 @@
+"""`python -m autocap.plugins.fleet.nodes.agent`: the agent as a process."""
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import import_module
+
+from autocap.clock import Clock, MonotonicClock
+from autocap.job.processes import ProcessId, boot_id, identify
+from autocap.plugins.fleet.nodes.agent.agent import Agent
+from autocap.plugins.fleet.nodes.agent.inbox import Inbox
+from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.agent.preparing import HEAVY, Preparation
+from autocap.plugins.fleet.nodes.agent.spare import awaited
+from autocap.plugins.fleet.nodes.protocol import VERSION, Hello
+from autocap.version import __version__
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LAST_WORDS_S = 1.0
+_BUSY_S = 0.5  # a reader that takes nothing is tried again so often
+_CLOCK = "/proc/self/ns/time"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m autocap.plugins.fleet.nodes.agent", description=__doc__)
+    parser.add_argument("--number", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
+    parser.add_argument("--spare", action="store_true", help="be ready, and begin once a line says number and node")
+    given = parser.parse_args(argv)
+    number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    workers: tuple[ProcessId, ...] = ()
+    if given.spare:
+        for module in HEAVY:
+            import_module(module)
+        if (told := awaited(sys.stdin.fileno())) is None:
+            return 0
+        number, node = told.number, told.node
+        workers = tuple(worker for pid in told.pids if (worker := identify(pid)) is not None)
+    woken, waker = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker)
+    for signum in _ENDING:
+        signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
+    outbox = Outbox(_own_stdout())
+    outbox.put(_hello(node))
+    clock = MonotonicClock()
+    clock.origin_s = 0.0  # as the controller has our clock
+    with ExitStack() as stack:
+        agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
+        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
+    if not agent.is_alone:
+        outbox.drain(_LAST_WORDS_S)
+    return 0
+
+
+def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
+    """Hear and do, until the agent leaves, the controller is gone, or a signal asks for the end."""
+    stdin = sys.stdin.fileno()
+    while not agent.is_leaving:
+        wait_s = max(0.0, agent.next_s - clock.now())
+        ready, _, _ = select.select([stdin, woken], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        if stdin in ready:
+            for message in inbox.read():
+                agent.hear(message)
+            if inbox.speaks:
+                agent.spoken()
+        if woken in ready or inbox.has_ended or outbox.is_broken:
+            agent.told_to_end() if woken in ready else agent.leave()
+            return
+        agent.due()
+        outbox.flush()
+
+
+def _own_stdout() -> int:
+    """Standard output for protocol lines alone: whatever else writes there, writes to standard error."""
+    own = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return own
+
+
+def _hello(node: str) -> Hello:
+    try:
+        clock_id = os.readlink(_CLOCK)
+    except OSError:  # before Linux 5.6 there is one for all
+        clock_id = ""
+    return Hello(
+        version=VERSION,
+        autocap_version=__version__,
+        node=node,
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        clock_id=clock_id,
+    )
+
+
+if __name__ == "__main__":
+    # All is closed. The interpreter's own end takes as long again, and for that long Slurm keeps the node.
+    os._exit(main(sys.argv[1:]))

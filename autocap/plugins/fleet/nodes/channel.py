@@ -1,0 +1,292 @@
+"""The way to the agents: a child process that carries lines to all of them, and theirs back with their numbers before.
+
+    channel = Channel(argv, job=job, told=slurm.told(job))
+    channel.send(Word(number=1, interval_s=0.1, counted=True))
+    for number, message in channel.receive(): ...
+
+The child is in a session of its own, so that ^C in the terminal is not its business. However we die, its standard
+input ends, and that ends the agents.
+"""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import IO
+
+from autocap.errors import EngineUnavailable
+from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
+
+_log = logging.getLogger(__name__)
+
+END_S = 3.0  # for the agents to put back and leave, once their input has ended
+TERM_S = 1.0
+_MOST_WAITING_BYTES = 1 << 18  # a child that takes no more is stuck: words and deeds are said again anyway
+_MOST_READ_BYTES = 1 << 22  # at one look
+_READ_BYTES = 1 << 16
+_ERROR_LINES, _ERROR_CHARACTERS = 6, 300
+_LOOK_EVERY_S = 0.02
+_LABELLED = re.compile(rb"\s*(\d+): (.*)", re.DOTALL)
+_JOB = b"job: "
+_FIRST = b'{"says":'  # of every line of ours, and in the midst of none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineJob:
+    """A running job, as its engine has it. nodes: their names, in the order of their agents' numbers. gpus: how many it
+    was given on each, as far as its engine says."""
+
+    id: str
+    nodes: tuple[str, ...]
+    gpus: tuple[int | None, ...] = ()
+
+    def held(self, node: str) -> int | None:
+        """How many GPUs it was given on a node; `None` where that is not known."""
+        return dict(zip(self.nodes, self.gpus, strict=False)).get(node)
+
+    def on(self, nodes: Sequence[str]) -> "EngineJob":
+        """Its part on some of its nodes."""
+        return replace(self, nodes=tuple(nodes), gpus=tuple(map(self.held, nodes)))
+
+
+Told = Callable[
+    [str], Sequence[tuple[int, str]]
+]  # which agents a line on the child's standard error tells of, and what
+
+
+class Channel:
+    """One child process and the pipes to it. Nothing here waits, but `close`; nothing is said or heard
+    after `leave`.
+
+    argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
+    `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
+    begun: is given the child's PID once an agent has spoken. ending: the signals that a child which does not end with
+    its input gets, one after the other.
+    Raises EngineUnavailable where it cannot be started.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        job: EngineJob | None = None,
+        env: Mapping[str, str] | None = None,
+        told: Told = lambda line: (),
+        begun: Callable[[int], None] = lambda pid: None,
+        ending: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL),
+    ) -> None:
+        self._name, self._told = os.path.basename(argv[0]), told
+        self._begun: Callable[[int], None] | None = begun
+        self._signals = ending
+        self._job: EngineJob | None = None
+        self._living: set[int] = set()
+        if job is not None:
+            self._join(job)
+        self._waiting = bytearray()
+        self._parts: dict[int, bytearray] = {}
+        self._output, self._errors = _Lines(), _Lines()
+        self._last_errors: deque[str] = deque(maxlen=_ERROR_LINES)
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineUnavailable(f"{argv[0]} cannot be started: {error.strerror}") from error
+        self._in, self._out, self._err = map(_unblocked, (process.stdin, process.stdout, process.stderr))
+        self._process = process
+        self._ending: Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the child, and of its session."""
+        return self._process.pid
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the child, while it lives."""
+        return (self.pid,) if self._process.poll() is None else ()
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Those on which something may be heard still."""
+        pairs = ((self._out, self._output), (self._err, self._errors))
+        return () if self._ending is not None else tuple(pipe.fileno() for pipe, lines in pairs if not lines.ended)
+
+    @property
+    def job(self) -> EngineJob | None:
+        """Whose agents these are; `None` as long as the child looks for it."""
+        return self._job
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        """Say something to some agents, or all. It is left out where the child has not taken what was said before."""
+        if self._ending is not None:
+            return
+        if len(self._waiting) < _MOST_WAITING_BYTES:
+            self._waiting += line_of(message, to)
+        self._write()
+
+    def receive(self) -> list[tuple[int, FromAgent]]:
+        """What the agents have said since the last look, with their numbers. One that is gone is `Lost`, once.
+
+        Raises EngineUnavailable where the child has ended before it found a job.
+        """
+        if self._ending is not None:
+            return []
+        self._write()
+        heard: list[tuple[int, FromAgent]] = []
+        for line in self._output.read(self._out.fileno()):
+            heard.extend(self._message(line))
+        for line in self._errors.read(self._err.fileno()):
+            heard.extend(self._error(line.decode(errors="replace").strip()))
+        if self._output.ended and self._job is None:
+            raise EngineUnavailable(" | ".join(self._last_errors) or self._why())
+        if self._output.ended:
+            heard.extend(self._lost(number, self._why()) for number in sorted(self._living))
+            self._living.clear()
+        return heard
+
+    def leave(self) -> None:
+        """End the child and what it started, and do not wait for it: its input ends, and what then does not leave in
+        time is killed. The agents put back what they set, if nobody has told them to before."""
+        if self._ending is None:
+            self._ending = Thread(target=self._end)
+            self._ending.start()
+
+    def close(self) -> None:
+        """`leave`, and wait until the child has ended and all it left has been sent SIGKILL."""
+        self.leave()
+        assert self._ending is not None
+        self._ending.join()
+
+    def _end(self) -> None:
+        self._write()
+        self._in.close()
+        has_ended = self._await_end(END_S)
+        for signum in () if has_ended else self._signals:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signum)
+            if self._await_end(TERM_S):
+                break
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # what it left in its session
+        self._out.close()
+        self._err.close()
+
+    def _await_end(self, patience_s: float) -> bool:
+        end_s = time.monotonic() + patience_s
+        while self._process.poll() is None and time.monotonic() < end_s:
+            self._output.read(self._out.fileno())  # who cannot write cannot leave
+            self._errors.read(self._err.fileno())
+            time.sleep(_LOOK_EVERY_S)
+        return self._process.returncode is not None
+
+    def _write(self) -> None:
+        if not self._waiting or self._in.closed:
+            return
+        with suppress(BlockingIOError, BrokenPipeError):  # it ends soon, and is told of then
+            taken = os.write(self._in.fileno(), self._waiting)
+            del self._waiting[:taken]
+
+    def _join(self, job: EngineJob) -> None:
+        self._job, self._living = job, set(range(len(job.nodes)))
+
+    def _message(self, line: bytes) -> list[tuple[int, FromAgent]]:
+        """srun cuts a line after 1,024 bytes and labels each part; no beginning of a message is a message."""
+        if self._job is None and line.startswith(_JOB):
+            said_of = json.loads(line.removeprefix(_JOB))
+            self._join(EngineJob(id=said_of["id"], nodes=tuple(said_of["nodes"])))
+            return []
+        labelled = _LABELLED.fullmatch(line)
+        if labelled is None or int(labelled[1]) not in self._living:
+            _log.debug("%s: %r", self._name, line[:_ERROR_CHARACTERS])
+            return []
+        number, text = int(labelled[1]), labelled[2]
+        if text.startswith(_FIRST):
+            self._parts[number] = bytearray()
+        elif number not in self._parts:
+            _log.debug("agent %d: %r", number, text[:_ERROR_CHARACTERS])
+            return []
+        part = self._parts[number]
+        part += text
+        if len(part) > MOST_BYTES:
+            del self._parts[number]
+        if len(part) > MOST_BYTES or not text.endswith(b"}"):
+            return []
+        try:
+            message = said(bytes(part))
+        except BadLine as error:
+            _log.debug("agent %d, so far: %s", number, error)
+            return []
+        del self._parts[number]
+        if isinstance(message, Lost):
+            return [self._lost(number, message.why)]
+        if not isinstance(message, FromAgent):
+            _log.debug("agent %d said what only we say: %s", number, type(message).__name__)
+            return []
+        if self._begun is not None:
+            self._begun(self.pid)
+            self._begun = None
+        return [(number, message)]
+
+    def _error(self, line: str) -> list[tuple[int, FromAgent]]:
+        if not line:
+            return []
+        _log.debug("%s: %s", self._name, line)
+        self._last_errors.append(line[:_ERROR_CHARACTERS])
+        return [self._lost(number, why) for number, why in self._told(line) if number in self._living]
+
+    def _lost(self, number: int, why: str) -> tuple[int, Lost]:
+        self._living.discard(number)
+        self._parts.pop(number, None)
+        return number, Lost(why=why)
+
+    def _why(self) -> str:
+        status = self._process.poll()
+        ended = f"{self._name} has ended" + (f" with status {status}" if status else "")
+        return ": ".join([ended, " | ".join(self._last_errors)]) if self._last_errors else ended
+
+
+def _unblocked(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # as asked for
+    os.set_blocking(pipe.fileno(), False)
+    return pipe
+
+
+class _Lines:
+    """Whole lines of a pipe that is read without waiting; one that never ends is given up."""
+
+    def __init__(self) -> None:
+        self._held, self.ended = bytearray(), False
+
+    def read(self, fd: int) -> list[bytes]:
+        lines: list[bytes] = []
+        read = 0
+        while not self.ended and read < _MOST_READ_BYTES:
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except BlockingIOError:
+                break
+            self.ended = not data
+            read += len(data)
+            *whole, rest = data.split(b"\n")
+            for line in whole:
+                lines.append(bytes(self._held) + line)
+                self._held.clear()
+            self._held += rest
+            if len(self._held) > MOST_BYTES:
+                self._held.clear()
+        return lines

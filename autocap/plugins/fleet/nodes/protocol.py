@@ -1,0 +1,265 @@
+"""What the controller and the agents of a job say to each other: one JSON object a line, in both directions.
+
+    line = line_of(Word(number=7, interval_s=0.1, counted=True))     to the agents, that all of them read
+    line = line_of(Do(number=8, what=Deed.SET, caps_w=(200.0,)), to=(2,))    to the third of them
+    heard = said(line)                                                the record again, by whoever it was
+
+Seconds are those of the sender's own monotonic clock of the system. Agents are numbered from 0; a line to the agents
+names those that it is for, or none where it is for all. What an agent has not understood it leaves out, as versions
+are the same on all nodes: `Hello` shows it where they are not.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from autocap.errors import AutocapError
+from autocap.limits import Restored
+from autocap.plugins.fleet.nodes.rows import Rows, columns, rows_of
+from autocap.plugins.fleet.nodes.sharing import Books, Share
+from autocap.records import GpuInfo, SensorInfo
+from autocap.runlog.codec import decode, encode
+
+VERSION = 2
+MOST_BYTES = 1 << 20  # of a line
+_TO, _SAYS = "to", "says"
+
+
+class BadLine(AutocapError):
+    """A line that is none of these messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The job, as the nodes know it.
+
+    engine: "slurm" or "ray". job: its id there.
+    """
+
+    engine: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """To the agents, first of all: what to look for and how. The fields are those of `RunConfig` and `TuneConfig`.
+
+    step_map: the name of the file in which the job's processes count their steps, the same on every node; `None`
+    where nothing was put into them.
+    """
+
+    target: Target
+    device: str
+    gpus: tuple[str, ...] | None
+    actuator: str
+    progress: str
+    node_power: str
+    shared_gpu: bool
+    observe: bool
+    wait_s: float
+    step_map: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """To the agents, twice a second or so: the controller lives. Each answers with `Heard`.
+
+    interval_s: between two of their samples. counted: whether iterations need be counted now. since: for each agent,
+    by its number, how many numbers ago the last word was that it is known to have answered.
+    """
+
+    number: int
+    interval_s: float
+    counted: bool
+    since: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """To an agent of a later step, instead of `Begin`: an earlier one on its node is gone. What that left is to be put
+    back, and what is read then is answered with `Done`.
+
+    kind, uuids, original_w: of the devices, and the limits found on them, watts, as the earlier one said in `Found`.
+    """
+
+    target: Target
+    kind: str
+    uuids: tuple[str, ...]
+    original_w: tuple[float | None, ...]
+
+
+class Deed(StrEnum):
+    """What an agent can be told to do."""
+
+    REHEARSE = "rehearse"
+    SET = "set"
+    RESTORE = "restore"
+    END = "end"  # put back, and leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Do:
+    """To an agent. number: rises from one to the next; one that came already is answered again and not done again.
+    caps_w: of SET, watts, one a device."""
+
+    number: int
+    what: Deed
+    caps_w: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """From an agent, first of all. boot_id, clock_id: the machine's, and that of its monotonic clock (its time
+    namespace): where both are the same, clocks are the same."""
+
+    version: int
+    autocap_version: str
+    node: str
+    pid: int
+    boot_id: str
+    clock_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """From an agent: the job's devices on its node, guarded from now on unless only observed.
+
+    The fields are those of `Device`; original_w: the limits found, watts. gpus: with the caps that may be set there.
+    actuator: who sets them, as events.ActuatorChosen has it. node_power: the name of the meter, `None` without one;
+    whole, refresh_s: as PowerSource has them.
+    """
+
+    kind: str
+    emulated: bool
+    driver: str | None
+    gpus: tuple[GpuInfo, ...]
+    sensor: SensorInfo
+    original_w: tuple[float | None, ...]
+    actuator: str = "direct"
+    where: str = ""
+    reason: str = ""
+    node_power: str | None = None
+    whole: bool = False
+    refresh_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_backs: as in
+    Rows."""
+
+    number: int
+    heard_s: float
+    said_s: float
+    put_backs: int = 0
+
+
+class Fault(StrEnum):
+    """Why something was not done: which error the controller's guardian raises."""
+
+    REFUSED = "refused"
+    NOT_PERMITTED = "not_permitted"
+    FOREIGN = "foreign"
+    GUARD = "guard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored:
+    of RESTORE, END and Settle, what became of each limit."""
+
+    number: int
+    fault: Fault | None = None
+    why: str | None = None
+    restored: tuple[Restored, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """From an agent: a sentence for the run log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """From an agent: the job's processes on its node have all ended. restored: what became of each limit."""
+
+    restored: tuple[Restored, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """From an agent, last of all: why it cannot do its work. Nothing is set on its node. restored: as in JobEnded."""
+
+    why: str
+    restored: tuple[Restored, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """From a node that was asked for its devices alone: what `autocap devices --json` prints there."""
+
+    devices: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """From the engine: an agent is gone, and why, as far as it knows."""
+
+    why: str
+
+
+ToAgent = Begin | Settle | Word | Do | Share
+FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost | Books
+Message = ToAgent | FromAgent
+
+_KINDS: dict[str, type[Message]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Begin,
+        Settle,
+        Word,
+        Do,
+        Hello,
+        Found,
+        Rows,
+        Heard,
+        Done,
+        Note,
+        JobEnded,
+        Failed,
+        Listed,
+        Lost,
+        Share,
+        Books,
+    )
+}
+
+
+def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
+    """A message as a line, with its newline. to: the agents that it is for, `None` for all, or from an agent."""
+    body: dict[str, Any] = {_SAYS: type(message).__name__.lower()}
+    if to is not None:
+        body[_TO] = list(to)
+    body["with"] = columns(message) if isinstance(message, Rows) else encode(message)
+    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def said(line: bytes | str) -> Message:
+    """The message that a line is. Raises BadLine."""
+    return addressed(line)[0]
+
+
+def addressed(line: bytes | str) -> tuple[Message, tuple[int, ...] | None]:
+    """The message that a line is, and which agents it is for, `None` for all. Raises BadLine."""
+    try:
+        body = json.loads(line)
+        kind, held = _KINDS[body[_SAYS]], body["with"]
+        to = body.get(_TO)
+        made = rows_of(held) if kind is Rows else decode(kind, held)
+        return made, None if to is None else tuple(int(number) for number in to)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise BadLine(f"an agent or its controller said what neither says: {type(error).__name__}: {error}") from None

@@ -1,0 +1,73 @@
+"""When a VTN is asked, and what there is to say of it then."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autocap.plugins.fleet.openadr.credentials import CredentialsRefused
+from autocap.plugins.fleet.openadr.events import Context, read_events
+from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.plugins.fleet.openadr.spans import Span
+from autocap.plugins.fleet.openadr.vtn import Answer
+from autocap.prices.series import SourceRefused
+
+_MOST_NOTES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is known of a VTN, as it goes from one process to the other. spans: of its events, from now on; `None` where
+    nothing is known of them. trouble: why it could not be asked, a sentence, "" where it could. notes: on events that
+    cannot be followed."""
+
+    spans: tuple[Span, ...] | None = None
+    trouble: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Watched:
+    """ask: raises SourceRefused, or CredentialsRefused. seed: who draws random starts."""
+
+    def __init__(self, source: VtnSource, ask: Callable[[], Answer], seed: str) -> None:
+        self._source, self._ask, self._seed = source, ask, seed
+        self._due_s = -math.inf
+        self._answer: Answer | None = None
+        self._noted: set[str] = set()
+
+    def look(self, wall_s: float, now_s: float) -> Said | None:
+        """What is known at a time, seconds since 1970; `None` where it is too early to ask again. now_s: on a clock
+        that is never set. Takes as long as asking does. What a VTN has said counts until it says something else."""
+        if now_s < self._due_s:
+            return None
+        self._due_s = now_s + self._source.every_s
+        return self._said(wall_s)
+
+    def _said(self, wall_s: float) -> Said:
+        trouble = ""
+        try:
+            self._answer = self._ask()
+        except (SourceRefused, CredentialsRefused) as error:
+            trouble = str(error)
+        except Exception as error:  # noqa: BLE001 - said in a sentence without its words, which may hold a secret
+            trouble = f"{self._source.server} cannot be asked ({type(error).__name__})"
+        if self._answer is None:
+            return Said(trouble=trouble)
+        targets = frozenset(self._source.targets)
+        context = Context(wall_s=wall_s, seed=self._seed, targets=targets, programs=self._answer.programs)
+        read = read_events(self._answer.events, context)
+        notes = (*read.refused, *([self._more] if self._answer.more else []))
+        return Said(spans=read.spans, trouble=trouble, notes=tuple(self._new(notes)))
+
+    @property
+    def _more(self) -> str:
+        return f"{self._source.server} has more events than are read; name a program with --openadr-program"
+
+    def _new(self, notes: tuple[str, ...]) -> list[str]:
+        """Those that were not told yet, and not too many in all."""
+        found = [note for note in notes if note not in self._noted]
+        room = max(0, _MOST_NOTES - len(self._noted))
+        told = found[:room]
+        if room and len(found) >= room:
+            told[-1] = "other events cannot be followed either, and are not named any more"
+        self._noted |= set(found[:room])
+        return told

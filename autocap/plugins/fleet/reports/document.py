@@ -1,0 +1,214 @@
+"""The report on a budget that was held: text, page and picture."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from autocap.events import Event
+from autocap.plugins.fleet.reports.history import BudgetHistory, JobHistory, Power, history
+from autocap.printable import printable
+from autocap.reports.document import Document, Fact, Sentences, Table
+from autocap.reports.figures.model import Axis, Colour, Line, Picture, Plot, Style
+from autocap.reports.rendering import Presentation
+from autocap.runlog.codec import Json
+from autocap.runlog.columns import Samples, read_samples
+
+_COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.PURPLE, Colour.SKY)
+_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 2), (6, 2, 1.5, 2))
+_MOST_LINES = 12  # of a picture
+_MOST_STEPS = 50  # of a budget, in its table: the last ones
+_BY_CURVES = "slowdowns are those that the jobs' curves have at the caps in force; ± is a standard error"
+
+
+def present_budget(run_dir: Path, events: Sequence[Event]) -> Presentation:
+    """The report on an `autocap budget`, ended or not. Raises RunDirectoryError as `history`."""
+    found = history(events)
+    samples = read_samples(run_dir)
+    power = found.power(samples)
+    return Presentation(
+        document=_document(found, power),
+        pictures=lambda: (_picture(found, samples),),
+        result=_result(found, power),
+    )
+
+
+def _document(found: BudgetHistory, power: Power | None) -> Document:
+    watts = "/".join(f"{watts:g}" for watts in dict.fromkeys(watts for _, watts in found.steps))
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in found.gpus))
+    drawn = "what was drawn is not on record"
+    if power is not None:
+        drawn = f"{100 * power.used:.1f} % of it drawn, more than a sensor's error above it for {power.above_s:.1f} s"
+    headline = f"{watts} W for {len(found.jobs)} jobs on {len(found.gpus)} GPUs: {drawn}"
+    back = sum(found.restored[gpu.uuid].restored is True for gpu in found.gpus if gpu.uuid in found.restored)
+    ended = f"ended: {found.ended_because}; limits found that are back: {back} of {len(found.gpus)}"
+    return Document(
+        kicker=f"autocap budget · {names}",
+        headline=headline,
+        remarks=(),
+        aim=f"shared by policy {found.policy}; {ended}",
+        label="",
+        facts=tuple(_facts(found, power)),
+        warnings=tuple(found.warnings),
+        body=(
+            Sentences(lines=(headline, f"shared by policy {found.policy}; {ended}")),
+            *_budgets(found),
+            _jobs(found),
+        ),
+        job=(("command", f"autocap budget {found.started.budget_w:g}"), ("started", found.started.started_at)),
+        version=found.started.autocap_version,
+    )
+
+
+def _facts(found: BudgetHistory, power: Power | None) -> Iterator[Fact]:
+    if power is not None:
+        yield Fact(
+            name="drawn on average", value=f"{power.mean_w:.0f} W", note=f"{100 * power.used:.1f} % of what may be"
+        )
+        yield Fact(
+            name="above the budget",
+            value=f"{power.above_j:.0f} J",
+            note=f"for {power.above_s:.1f} s, by {power.most_w:.0f} W at most, beyond a sensor's error",
+        )
+    if found.lowered_s:
+        yield Fact(
+            name="lower caps seen to hold",
+            value=f"{max(found.lowered_s):.2f} s",
+            note=f"after the order at the latest, of {len(found.lowered_s)}",
+        )
+
+
+def _budgets(found: BudgetHistory) -> Iterator[Table]:
+    """One table, of a budget that has changed."""
+    if len(found.steps) < 2:
+        return
+    steps = zip(found.steps, found.whys, strict=True)
+    rows = [(f"{t_s:.0f}", f"{watts:g}", printable(why) or "as it began") for (t_s, watts), why in steps]
+    yield Table(heading="Budget", titles=("from s", "W", "why"), rows=tuple(rows[-_MOST_STEPS:]), left=(2,))
+
+
+def _jobs(found: BudgetHistory) -> Table:
+    return Table(
+        heading="Jobs",
+        note=_BY_CURVES,
+        titles=("job", "GPUs", "tuned", "weight", "from s", "to s", "cap W", "up to W", "slowdown %", "on average %"),
+        rows=tuple(_row(job, found.end_s) for job in found.jobs),
+        left=(0,),
+        spare=(4, 5),
+    )
+
+
+def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
+    last = job.held[-1] if job.held else None
+    mean = job.mean_slowdown(end_s if job.left_s is None else job.left_s)
+    latest = None if last is None else (last.slowdown, last.slowdown_stderr)
+    return (
+        printable(job.name),
+        str(job.devices),
+        "yes" if job.tuned else "no",
+        f"{job.weight:g}",
+        f"{job.joined_s:.0f}",
+        "" if job.left_s is None else f"{job.left_s:.0f}",
+        "" if last is None else f"{last.cap_w:.0f}",
+        "" if job.ceiling_w is None else f"{job.ceiling_w:.0f}",
+        _percent(latest),
+        _percent(mean),
+    )
+
+
+def _percent(value: tuple[float, float] | None) -> str:
+    return "" if value is None else f"{100 * value[0]:.1f} ± {100 * value[1]:.1f}"
+
+
+def _result(found: BudgetHistory, power: Power | None) -> Json:
+    """What `result.json` holds; seconds, watts, and slowdowns as ratios."""
+    jobs: list[Json] = []
+    for job in found.jobs:
+        mean = job.mean_slowdown(found.end_s if job.left_s is None else job.left_s)
+        jobs.append(
+            {
+                "name": job.name,
+                "devices": job.devices,
+                "tuned": job.tuned,
+                "weight": job.weight,
+                "joined_s": job.joined_s,
+                "left_s": job.left_s,
+                "cap_w": job.held[-1].cap_w if job.held else None,
+                "ceiling_w": job.ceiling_w,
+                "slowdown": None if mean is None else mean[0],
+                "slowdown_stderr": None if mean is None else mean[1],
+            }
+        )
+    return {
+        "schema": 1,
+        "autocap_version": found.started.autocap_version,
+        "mode": "budget",
+        "command": ["autocap", "budget", f"{found.started.budget_w:g}"],
+        "started_at": found.started.started_at,
+        "ended_because": found.ended_because,
+        "metric": {"name": found.policy},
+        "budget": [
+            {"t_s": t_s, "watts": watts, "why": why} for (t_s, watts), why in zip(found.steps, found.whys, strict=True)
+        ],
+        "openadr": found.started.openadr,
+        "jobs": jobs,
+        "power": None
+        if power is None
+        else {
+            "mean_w": power.mean_w,
+            "used": power.used,
+            "above_s": power.above_s,
+            "above_j": power.above_j,
+            "above_most_w": power.most_w,
+        },
+        "restored": all(gpu.uuid in found.restored and found.restored[gpu.uuid].restored for gpu in found.gpus),
+        "warnings": list(found.warnings),
+    }
+
+
+def _picture(found: BudgetHistory, samples: Samples) -> Picture:
+    """Power against the budget over time, and each job's slowdown."""
+    end_s = max([found.end_s, *samples.t_s[-1:]])
+    x = Axis(label="time, s", low=0.0, high=max(end_s, 1.0))
+    budget = _stepped("budget less what is reserved", Style(colour=Colour.VERMILION, width=2.0), _allowed(found, end_s))
+    charged = _stepped(
+        "caps granted", Style(colour=Colour.MUTED, dash=(5, 2)), [*found.charged, *_last(found.charged, end_s)]
+    )
+    drawn = Line(name="drawn by the GPUs", style=Style(colour=Colour.BLUE), x=samples.t_s, y=samples.power_w)
+    marks = tuple(line for line in (budget, charged, drawn) if line is not None and line.x.size)
+    highest_w = max((float(np.nanmax(line.y)) for line in marks if np.isfinite(line.y).any()), default=1.0)
+    power = Plot(title="Power", x=x, y=Axis(label="W", low=0.0, high=1.08 * highest_w), marks=marks, share=1.2)
+    lines = [line for line in map(_slowdown, range(_MOST_LINES), found.jobs, [end_s] * _MOST_LINES) if line is not None]
+    worst = max((float(np.nanmax(line.y)) for line in lines), default=0.0)
+    slowdown = Plot(
+        title="Slowdown of each job", x=x, y=Axis(label="%", low=0.0, high=1.1 * worst or 1.0), marks=tuple(lines)
+    )
+    return Picture(
+        name="timeline",
+        title="Power against the budget",
+        caption=f"What the GPUs drew against what they might, and what the budget cost each job: {_BY_CURVES}.",
+        panels=(power, slowdown),
+        one_x=True,
+    )
+
+
+def _allowed(found: BudgetHistory, end_s: float) -> list[tuple[float, float]]:
+    times_s = sorted({t_s for t_s, _ in (*found.steps, *found.reserved)} | {end_s})
+    return list(zip(times_s, map(float, found.allowed_w(np.array(times_s))), strict=True))
+
+
+def _last(steps: Sequence[tuple[float, float]], end_s: float) -> list[tuple[float, float]]:
+    return [(end_s, steps[-1][1])] if steps else []
+
+
+def _stepped(name: str, style: Style, steps: Sequence[tuple[float, float]]) -> Line | None:
+    if not steps:
+        return None
+    x, y = (np.array(column) for column in zip(*steps, strict=True))
+    return Line(name=name, style=style, x=x, y=y, stepped=True)
+
+
+def _slowdown(number: int, job: JobHistory, end_s: float) -> Line | None:
+    known = [(one.t_s, 100 * one.slowdown) for one in job.held]
+    style = Style(colour=_COLOURS[number % len(_COLOURS)], dash=_DASHES[number // len(_COLOURS) % len(_DASHES)])
+    return _stepped(printable(job.name), style, [*known, *_last(known, end_s if job.left_s is None else job.left_s)])

@@ -1,0 +1,219 @@
+"""Opens what a node's manager needs, and lets it run; what happens is told to the site, which records it."""
+
+import os
+import select
+import sys
+import time
+from contextlib import ExitStack, closing
+
+from autocap import events
+from autocap.clock import Clock, MonotonicClock
+from autocap.config import NODE_POWER
+from autocap.devices import node as node_power
+from autocap.devices.base import PowerSource
+from autocap.devices.nvml import NvmlDevice, open_library
+from autocap.errors import AutocapError, DeviceLocked
+from autocap.events import Event
+from autocap.job.processes import boot_id
+from autocap.limits import Restored
+from autocap.limits.state_dir import StateDir, default_path
+from autocap.plugins.fleet.budget.calling import NoBudget, call
+from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.words import Done, End
+from autocap.plugins.fleet.manager.claims import Claims
+from autocap.plugins.fleet.manager.course import Course
+from autocap.plugins.fleet.manager.hall import Hall
+from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
+from autocap.plugins.fleet.manager.opening import LOCKED_S, computing, devices_of, guarded_for, listening_at
+from autocap.plugins.fleet.manager.plan import BudgetPlan, forget, load
+from autocap.plugins.fleet.manager.steward import Steward
+from autocap.plugins.fleet.manager.weights import Weights
+from autocap.plugins.fleet.nodes.agent.inbox import Inbox
+from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.protocol import VERSION, Failed, Found, Hello, Note
+from autocap.plugins.fleet.nodes.protocol import Done as Did
+from autocap.plugins.fleet.site.node.tie import Bond, NodeControl, Tie
+from autocap.records import Sample
+from autocap.session.actuating import actuation
+from autocap.session.guarding import Guarded
+from autocap.session.preparing import settle_leftovers
+from autocap.version import __version__
+
+_LAST_WORDS_S, _ANOTHER_S, _AGAIN_S = 1.0, 6.0, 0.1
+
+
+class Told:
+    """In place of a record: sentences go to the site, which keeps it. restored: what became of the limits."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.restored: tuple[Restored, ...] = ()
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, events.Warned):
+            self.warn(event.t_s, event.text)
+
+    def sample(self, sample: Sample) -> None:
+        """The site has the power by the books."""
+
+    def warn(self, t_s: float, text: str) -> None:
+        self.outbox.put(Note(text=text))
+
+    def failed(self, why: str) -> None:
+        """Say why this node leaves, and what became of its limits."""
+        self.outbox.put(Failed(why=why, restored=self.restored))
+
+
+def manage_part(plan: BudgetPlan, number: int, node: str, out: int, leash: int, resumed: bool) -> int:
+    """The whole life of a node's manager; its exit status. number, node: of this node, and its name. out: the
+    descriptor for lines to the site. leash, resumed: as `autocap.plugins.fleet.manager.opening.manage` has them."""
+    clock, outbox = MonotonicClock(), Outbox(out)
+    told = Told(outbox)
+    outbox.put(_hello(node))
+    try:
+        status = _manage(plan, number, clock, told, leash, resumed)
+    except AutocapError as error:
+        told.failed(str(error))
+        status = error.exit_status
+    except Exception as error:
+        told.failed(f"an internal fault: {type(error).__name__}: {error}")
+        raise
+    finally:
+        outbox.drain(_LAST_WORDS_S)
+    return status
+
+
+def _manage(plan: BudgetPlan, number: int, clock: Clock, told: Told, leash: int, resumed: bool) -> int:
+    state_dir, outbox = default_path(), told.outbox
+    StateDir(state_dir).close()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        before = load(state_dir) if resumed else None
+        notes = settle_leftovers(observe=False)
+        library = stack.enter_context(open_library())
+        device, more = devices_of(plan, library, clock)
+        node = None
+        if plan.node_power != NODE_POWER:
+            node = node_power.open_source(plan.node_power, clock)
+            stack.callback(node.close)
+        if _is_alone():
+            return 0
+        replaced = _replace_another()
+        way = actuation(plan.actuator, device)
+        held = guarded_for(way, told, clock, stack, LOCKED_S if resumed or replaced else 0.0)
+        if not (resumed or replaced):
+            held.rehearse()
+        if resumed:
+            told.warn(clock.now(), "its manager was killed, and is started again")
+        for text in (*notes, *more):
+            told.warn(clock.now(), text)
+        held.record_notes()
+        ledger = Ledger(1.0)  # less than any floor is: until there is a part
+        try:
+            steward = Steward(
+                device=device,
+                guard=held.guardian,
+                ledger=ledger,
+                least_w=[max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in device.gpus],
+                say=told.event,
+                node=node,
+            )
+            steward.presence = Claims(library.user_pids).look
+            steward.weights = Weights(() if before is None else before.weights)
+            steward.begin(clock.now())
+            course = Course(
+                asked_w=None,
+                there_w=ledger.budget_w,
+                schedule=None,
+                source=None,
+                demand=None,
+                began_wall_s=time.time(),
+                warn=lambda text: told.warn(clock.now(), text),
+            )
+            manager = Manager(
+                clock=clock,
+                steward=steward,
+                ledger=ledger,
+                listings=lambda: {gpu.uuid: computing(library, gpu.uuid) for gpu in device.gpus},
+                say=told.event,
+                record=told.sample,
+                directory="",
+                policy=plan.policy,
+                course=course,
+                ends_s=float("inf"),
+                state_dir=state_dir,
+                leash=leash,
+            )
+            bond = Bond(number, steward, clock.now())
+            bond.pass_time(clock.now())
+            manager.pass_time()  # the floor is held before anybody is let in
+            with listening_at(state_dir, plan.group) as listener:
+                hall = Hall(listener, steward, NodeControl(manager, bond), clock.now)
+                steward.tell = hall.tell
+                stack.callback(hall.close)
+                outbox.put(_found(device, held, node))
+                inbox = Inbox(sys.stdin.fileno(), number)
+                why = manager.run(
+                    Tie(bond=bond, hall=hall, end=manager.end, clock=clock, inbox=inbox, outbox=outbox), signals
+                )
+        finally:
+            told.restored = tuple(held.guardian.restore())
+            forget(state_dir)
+        if bond.end is not None:
+            outbox.put(Did(number=bond.end, restored=told.restored))
+        elif why == ASKED:  # else another end may take its place
+            told.failed(why)
+    return 0 if bond.end is not None or why == ASKED else 1
+
+
+def _is_alone() -> bool:
+    """Whether the site has gone before anything was set here."""
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), select.POLLHUP)
+    return any(event & select.POLLHUP and not event & select.POLLIN for _, event in watch.poll(0))
+
+
+def _replace_another() -> bool:
+    """Have the manager of an earlier site leave, which is waited for as long as its part may hold; whether there was
+    one. Raises DeviceLocked where it stays."""
+    until_s, found, refusal = time.monotonic() + _ANOTHER_S, False, ""
+    while time.monotonic() < until_s:
+        try:
+            with closing(call()) as there:
+                found = True
+                there.ask(End(), Done)
+        except NoBudget:
+            return found
+        except AutocapError as error:
+            refusal = str(error)
+        time.sleep(_AGAIN_S)
+    raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
+
+
+def _hello(node: str) -> Hello:
+    return Hello(
+        version=VERSION,
+        autocap_version=__version__,
+        node=node,
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        clock_id="",
+    )
+
+
+def _found(device: NvmlDevice, held: Guarded, node: PowerSource | None) -> Found:
+    way = held.actuation
+    return Found(
+        kind=device.kind,
+        emulated=device.emulated,
+        driver=device.driver,
+        gpus=way.gpus,
+        sensor=device.sensor,
+        original_w=held.guardian.original_w,
+        actuator=way.name,
+        where=way.where,
+        reason=way.reason,
+        node_power=None if node is None else node.name,
+        whole=node is not None and node.whole,
+        refresh_s=None if node is None else node.refresh_s,
+    )

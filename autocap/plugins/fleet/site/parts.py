@@ -1,0 +1,222 @@
+"""Which part of a budget each of several nodes has. Pure: told the time and what the nodes say.
+
+A node is charged with its part until it has confirmed that no more than a lower one may be in force there. One that is
+not heard keeps it until its lease has ended, and has its floor afterwards, where it has fallen by itself; once it may
+have left, or is known to be gone, its limits are as they were found, and so it is charged with these.
+"""
+
+import math
+from dataclasses import fields
+
+import numpy as np
+
+from autocap.plugins.fleet.budget.account import Account, Order
+from autocap.plugins.fleet.budget.curves import Curves, JobCurve
+from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, ROUNDING_W, Orders
+from autocap.plugins.fleet.budget.shares import STEP_W, Policy, in_steps
+from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
+
+SILENT_S = 1.0  # a node that was not heard for so long has no part in what is shared anew
+HOLD_S = 2.0  # for which a node has its part, since the last answer that it knows to be heard
+LEAVE_S = 15.0  # a node that has heard nothing for so long puts the limits found back, and leaves
+
+
+class Parts(Orders):
+    """budget_w: watts for all nodes. step_w: of the caps of their jobs. The account of a node is of its part: the cap
+    of an order is that.
+
+    A lease, from the last answer that we heard, is what a node has for itself, and a second to lower its caps.
+    """
+
+    def __init__(
+        self,
+        budget_w: float,
+        *,
+        policy: Policy = Policy.FAIR,
+        step_w: float = STEP_W,
+        every_s: float = EVERY_S,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        super().__init__(budget_w, policy=policy, every_s=every_s, lease_s=lease_s)
+        self._step_w = step_w
+        self.books: dict[str, Books] = {}
+        self._heard_s: dict[str, float] = {}
+        self._answered_s: dict[str, float] = {}
+        self._gone: set[str] = set()
+        self._serials: dict[str, int] = {}
+        self._caps_w: dict[tuple[str, str], float] = {}  # by node and job
+
+    @property
+    def floor_w(self) -> float:
+        """What all nodes take at least."""
+        return sum(books.floor_w for books in self.books.values())
+
+    def part(self, name: str) -> tuple[int, float]:
+        """The serial and the watts of what a node may have; 0 of both for its floor."""
+        if name not in self or not self[name].told:
+            return 0, 0.0
+        return self._serials[name], self[name].ordered_w
+
+    def report(self, t_s: float, name: str, books: Books, answered_s: float) -> None:
+        """A node says how it stands. answered_s: when the latest word was said that it has answered."""
+        before = self.books.get(name)
+        self.books[name], self._heard_s[name] = books, t_s
+        self._answered_s[name] = max(answered_s, self._answered_s.get(name, answered_s))
+        if before is None:
+            self.join(t_s, name, _floor(books.floor_w), books.may_w)
+            return
+        account = self[name]
+        if before.floor_w != books.floor_w:
+            account.curve = _floor(books.floor_w)
+        self._note(before, books)
+        self._gone.discard(name)
+        if not account.told:  # it holds no part of ours, and none that is still under way can hold
+            account.lost_s = None
+            account.ordered_w = account.standing_w = books.may_w
+            self._stale = self._urgent = True
+            return
+        if account.lost_s is not None:  # within its lease: all that it was told stands
+            account.lost_s, self._stale = None, True
+        if account.order is None:
+            account.standing_w = max(account.ordered_w, books.may_w)
+        elif account.order.serial == books.serial and _fits(books.may_w, account.ordered_w):
+            self.confirm(name, books.serial)
+        else:
+            account.standing_w = max(account.standing_w, books.may_w)
+        if self.room_w < -ROUNDING_W:
+            self._stale = self._urgent = True
+
+    def gone(self, t_s: float, name: str) -> None:
+        """What holds a node's limits is known to have ended, so that they are put back."""
+        if name in self.books and name not in self._gone:
+            self._gone.add(name)
+            self[name].told, self[name].order = False, None
+            self.lost(t_s, name)
+
+    def is_heard(self, name: str) -> bool:
+        """Whether it has a part in what is shared."""
+        return name in self and self[name].lost_s is None
+
+    def silence_s(self, t_s: float, name: str) -> float:
+        """For how long it has said nothing; 0 before it has said anything."""
+        return t_s - self._heard_s.get(name, t_s)
+
+    def lost(self, t_s: float, name: str) -> None:
+        super().lost(t_s, name)
+        self._stale = True
+        self._urgent |= self.room_w < -ROUNDING_W
+
+    def _end_leases(self, t_s: float) -> None:
+        for account in self:
+            name = account.name
+            if account.lost_s is None and t_s > self._heard_s[name] + SILENT_S:
+                self.lost(self._heard_s[name], name)
+            if account.lost_s is None:
+                continue
+            if name in self._gone or t_s >= self._answered_s[name] + LEAVE_S:
+                may_w = max(self.books[name].found_w, self.books[name].floor_w)
+            elif t_s >= account.lost_s + self._lease_s:
+                may_w = min(account.standing_w, account.lowest_w)
+            else:
+                continue
+            if account.standing_w != may_w:
+                self._stale = self._urgent = True
+            account.ordered_w = account.standing_w = may_w
+            account.order, account.told = None, False
+
+    def _share(self, t_s: float) -> None:
+        there = [one for one in self if one.lost_s is None]
+        jobs = [(one.name, job) for one in there for job in self.books[one.name].jobs]
+        targets_w = {one.name: self.books[one.name].fixed_w for one in there}
+        gone_w = sum(one.charged_w for one in self if one.lost_s is not None)
+        left_w = self._budget_w - self._reserved_w - gone_w - sum(targets_w.values())
+        if jobs:
+            curves = Curves.of([curve_of(job) for _, job in jobs])
+            held_w = np.array([self._caps_w.get((node, job.name), np.nan) for node, job in jobs])
+            caps_w = in_steps(curves, left_w, self._policy, held_w, self._step_w)
+            self._caps_w = {(node, job.name): float(w) for (node, job), w in zip(jobs, caps_w, strict=True)}
+            for (node, job), cap_w in zip(jobs, caps_w, strict=True):
+                targets_w[node] += len(job.uuids) * float(cap_w)
+        for one in there:
+            one.target_w = max(targets_w[one.name], one.lowest_w)
+
+    def _first_w(self, account: Account, target_w: float) -> float:
+        """Of a node that comes, or comes back: what it says may be old, so it stays where it says it is only where that
+        is within the budget."""
+        first_w = super()._first_w(account, target_w)
+        return first_w if first_w == target_w or self.room_w >= -ROUNDING_W else account.lowest_w
+
+    def _order(self, account: Account, cap_w: float, t_s: float) -> Order:
+        order = super()._order(account, cap_w, t_s)
+        self._serials[account.name] = order.serial
+        return order
+
+    def _to_pause(self, short_w: float) -> tuple[str, ...]:
+        names = []
+        for node, books in reversed(self.books.items()):
+            for job in reversed(books.jobs):
+                if short_w > ROUNDING_W:
+                    names.append(named(node, job))
+                    short_w -= len(job.uuids) * job.caps_w[0]
+        return tuple(names)
+
+    def _note(self, before: Books, books: Books) -> None:
+        """What of it asks for other parts, and what does so at once."""
+        if _shape(before) != _shape(books):
+            self._stale = self._urgent = True
+        elif before.fixed_w != books.fixed_w or _curves(before) != _curves(books):
+            self._stale = True
+
+
+def named(node: str, job: JobBooks) -> str:
+    """What reports call a job."""
+    return f"{node}: {job.name}"
+
+
+def curve_of(job: JobBooks) -> JobCurve:
+    """Raises ValueError where it is none."""
+    return JobCurve(
+        caps_w=np.array(job.caps_w),
+        slowdown=np.array(job.slowdown),
+        energy=np.array(job.energy),
+        devices=len(job.uuids),
+        weight=job.weight,
+        most_slowdown=math.inf if job.most_slowdown is None else job.most_slowdown,
+    )
+
+
+def require_sane(books: Books) -> None:
+    """Raises ValueError where a number is none, or a curve no curve."""
+    for one in fields(books):
+        value = getattr(books, one.name)
+        if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{one.name} is {value:g} W")
+    for job in books.jobs:
+        curve_of(job)
+        numbers = {one.name: getattr(job, one.name) for one in fields(job)}
+        unknown = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
+        if unknown:
+            raise ValueError(f"{unknown[0]} of a job is no number")
+
+
+def _floor(floor_w: float) -> JobCurve:
+    """The account of a node knows its lowest part alone: targets come from the jobs of all nodes together."""
+    return JobCurve(caps_w=np.array([max(floor_w, ROUNDING_W)]), slowdown=np.zeros(1), energy=np.ones(1))
+
+
+def _fits(watts: float, below_w: float) -> bool:
+    return watts <= below_w + ROUNDING_W
+
+
+def _shape(books: Books) -> tuple[object, ...]:
+    """What never changes but by somebody's coming, going or failing, or by a user's word."""
+    return (
+        books.found_w,
+        books.free,
+        books.failed,
+        *((job.name, job.uuids, job.weight, job.tuned) for job in books.jobs),
+    )
+
+
+def _curves(books: Books) -> tuple[object, ...]:
+    return tuple((job.caps_w, job.slowdown, job.energy, job.most_slowdown) for job in books.jobs)

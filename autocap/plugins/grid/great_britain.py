@@ -1,0 +1,26 @@
+"""Great Britain's carbon intensity, in half hours and two days ahead: the open API of the system operator
+(https://carbonintensity.org.uk), which asks for no key."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from autocap.plugins.grid.spans import Span, amount, answers_of, field, items, series_of, time_of
+from autocap.prices.https import get_json
+from autocap.prices.quote import CARBON
+from autocap.prices.series import Series
+
+SERVER = "https://api.carbonintensity.org.uk"
+
+
+def carbon(wall_s: float, server: str = SERVER) -> Series:
+    """What is expected from a time on, seconds since 1970. Raises SourceRefused."""
+    start = datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+    answer = get_json(f"{server}/intensity/{start}/fw48h", {"Accept": "application/json"})
+    with answers_of(server):
+        return series_of(CARBON, None, _spans(answer))
+
+
+def _spans(answer: object) -> Iterator[Span]:
+    for one in items(field(answer, "data")):
+        grams = amount(field(field(one, "intensity"), "forecast"))
+        yield Span(from_s=time_of(field(one, "from")), to_s=time_of(field(one, "to")), value=grams)

@@ -1,0 +1,154 @@
+"""Which batch size the next recurrence of a job takes: exploration with pruning, then Gaussian Thompson sampling.
+
+As in Zeus (You et al., NSDI 2023, section 4): each batch size is an arm, what it costs is the cost of training to the
+target, runs that cost too much are stopped, and what has failed is not tried again. Otherwise than there
+
+- exploration goes from the default to both sides as long as what it passes may still be the best: the cost is taken to
+  have one valley, as their curves have, and nothing is tried that lies behind a batch size surely worse than the best;
+- each batch size is tried once, as the scatter from run to run is taken to be the same share of the cost for all of
+  them; two runs of each, from which Zeus takes a variance of its own, may agree by chance;
+- a target missed now and then counts as what was spent for each one reached;
+- what the search for a cap took is left out of what batch sizes are compared by, as it comes once;
+- a run that crashed or was killed says nothing of its batch size but that it had cost so much by then. It is tried
+  again; after more in a row than the losses of others explain, in ever longer intervals. Only running out of
+  memory, which a larger batch size does as well, closes, when it came twice;
+- with a window, what is old counts less and is less sure, so that what was given up is looked at again.
+
+Pure: what happened so far goes in, a choice comes out; nothing is kept between calls.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autocap.plugins.recur.arms import Arm, arms_of, best_of
+from autocap.plugins.recur.history import MEMORY, Outcome, Recurrence, Rules
+
+# Chosen on the tables of `python -m bench recurring`.
+_BOLD, _BOLD_MOVING = 0.5, 0.7  # of the error, when drawing: jobs recur tens of times, and not for ever
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The batch size to run with next.
+
+    `most_cost`: what the run may cost before it is to be stopped, in the metric's unit; `None`: no limit is known yet.
+    `phase`: "exploring" or "sampling"; `why`: the reason, in words for people.
+    """
+
+    batch_size: int
+    most_cost: float | None
+    phase: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """What is thought of the cost to target with one batch size, in the metric's unit.
+
+    `mean` is `None` before the first run that reached the target; `n` counts those runs. `stderr` is `None` before two
+    runs with one of the batch sizes did, which show how runs scatter.
+    `pruned`: the reason in words why it is not tried (for now), else `None`.
+    """
+
+    batch_size: int
+    mean: float | None
+    stderr: float | None
+    n: int
+    pruned: str | None
+
+
+def choose(past: Sequence[Recurrence], rules: Rules, rng: np.random.Generator) -> Choice:
+    """The batch size of the next recurrence, given all earlier ones, those that still run among them.
+
+    While a batch size is being tried for the first time, others get the best known so far, as in Zeus.
+    Draws from `rng` while sampling only.
+    """
+    arms = arms_of(past, rules)
+    best = best_of(arms)
+    tried = {arm.batch_size for arm in arms if arm.tried}
+    trying = [one.batch_size for one in past if one.outcome is Outcome.RUNNING and one.batch_size not in tried]
+    if best is None:
+        return _first(arms, rules, trying)
+    most = rules.threshold * best.cost if best.cost > 0 else None
+    untried = _untried(arms, best)
+    if untried and trying:
+        why = f"the best so far, while {trying[0]} is being tried"
+        return Choice(batch_size=best.batch_size, most_cost=most, phase="exploring", why=why)
+    if untried:
+        beside, size = min(untried)[1:]
+        why = f"not tried yet, and {beside} beside it may be the best"
+        return Choice(batch_size=size, most_cost=most, phase="exploring", why=why)
+    known = [arm for arm in arms if arm.n or (rules.window is not None and arm.mean is not None and not arm.failed)]
+    drawn_from = [arm for arm in known if arm.may_run] or known
+    errors = np.array([arm.stderr for arm in drawn_from]) * (_BOLD if rules.window is None else _BOLD_MOVING)
+    drawn = rng.normal([arm.cost for arm in drawn_from], errors)
+    size = drawn_from[int(np.argmin(drawn))].batch_size
+    return Choice(batch_size=size, most_cost=most, phase="sampling", why="the lowest of the costs drawn")
+
+
+def belief(past: Sequence[Recurrence], rules: Rules) -> tuple[Belief, ...]:
+    """What is thought of each of `rules.batch_sizes`, in their order."""
+    arms = arms_of(past, rules)
+    best = best_of(arms)
+    scatters = any(arm.n > 1 for arm in arms)  # else how runs scatter is only taken to be so
+    open_to = {size for _, _, size in _untried(arms, best)} if best else {arm.batch_size for arm in arms}
+    return tuple(
+        Belief(
+            batch_size=arm.batch_size,
+            mean=arm.mean if arm.n else None,
+            stderr=arm.stderr if arm.n and scatters else None,
+            n=arm.n,
+            pruned=_reason(arm, arm.batch_size in open_to),
+        )
+        for arm in arms
+    )
+
+
+def _reason(arm: Arm, may_be_tried: bool) -> str | None:
+    if arm.closed_by == arm.batch_size:
+        return f"ran out of memory {MEMORY} times"
+    if arm.closed_by:
+        return f"not tried: batch size {arm.closed_by} ran out of memory"
+    if arm.wait:
+        when = "after the next recurrence" if arm.wait == 1 else f"after {arm.wait} more recurrences"
+        return f"its last {arm.lost} runs were lost; it is tried again {when}"
+    if arm.n:
+        return None
+    if arm.failed:
+        return "its runs ended without the target"
+    if arm.mean is not None:
+        return "a run had cost too much when it was lost" if arm.was_lost else "a run cost too much and was stopped"
+    return None if may_be_tried else "not tried: what lies before it costs too much"
+
+
+def _first(arms: Sequence[Arm], rules: Rules, trying: Sequence[int]) -> Choice:
+    """Before any target was reached: the default, and where that has failed the others, nearest first."""
+    place = rules.batch_sizes.index(rules.default)
+    near = sorted(range(len(arms)), key=lambda other: (abs(other - place), other))
+    left = [arms[other].batch_size for other in near if not arms[other].tried and arms[other].may_run]
+    first = rules.default in left
+    size = rules.default if first else next((size for size in left if size not in trying), rules.default)
+    why = "the default comes first" if first else "none has reached the target so far"
+    return Choice(batch_size=size, most_cost=None, phase="exploring", why=why)
+
+
+def _untried(arms: Sequence[Arm], best: Arm) -> list[tuple[float, int, int]]:
+    """The nearest one on each side of the best that was not tried, if none before it is surely worse.
+
+    Of each the cost of its neighbour, that neighbour, and itself. One that waits, as its runs were lost, hides nothing.
+    """
+    found = []
+    at = arms.index(best)
+    for way in (arms[at::-1], arms[at:]):
+        near = best
+        for far in way[1:]:
+            if near.worse(best) or far.closed_by:
+                break
+            if far.tried:
+                near = far
+            elif far.may_run:
+                found.append((near.cost, near.batch_size, far.batch_size))
+                break
+    return found

@@ -1,0 +1,77 @@
+"""The processes that log a run, as whoever tunes it has them: started beside it, and awaited for a bounded time."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from autocap.errors import TrackerUnavailable
+from autocap.events import Event
+from autocap.job.processes import import_path
+from autocap.job.supervised import Supervised
+from autocap.plugins.trackers import PATIENCE_S
+from autocap.reports.live.plain import Reporter
+
+GRACE_S = 1.0  # for one whose time is over
+_LOOK_EVERY_S = 0.02
+
+
+class Tracker(Reporter):
+    """One process that logs, from its start until it is closed. It reads the run directory; here is only looked
+    whether it lives."""
+
+    def __init__(self, name: str, run_dir: Path) -> None:
+        """Raises TrackerUnavailable where no process can be started."""
+        self.name = name
+        self._said = ""
+        self._has_told = False
+        words = (sys.executable, "-P", "-m", "autocap.plugins.trackers", name, str(run_dir.absolute()))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(import_path())}
+        try:
+            self._process = Supervised(words, grace_s=GRACE_S, env=env)
+        except OSError as error:
+            raise TrackerUnavailable(f"nothing is logged to {name}: {error.strerror}") from error
+
+    def event(self, event: Event) -> None:
+        """Raises TrackerUnavailable, once, where it has failed."""
+        self.is_over()
+        trouble = self.trouble
+        if trouble is not None:
+            self._has_told = True
+            raise TrackerUnavailable(trouble)
+
+    @property
+    def trouble(self) -> str | None:
+        """A sentence on how it failed, unless that has been said; `None` while it has not."""
+        if not self._process.returncode or self._has_told:
+            return None
+        why = self._said or f"its process ended with status {self._process.returncode}"
+        return f"nothing more is logged to {self.name}: {why}"
+
+    def is_over(self) -> bool:
+        """Whether the process has ended, well or not."""
+        if self._process.returncode is not None:
+            return True
+        ended = self._process.poll() is not None
+        lines = self._process.errors().decode(errors="replace").strip().splitlines()
+        self._said = lines[-1] if lines else self._said
+        return ended
+
+    def close(self) -> None:
+        """End it, with all that it started."""
+        self._process.close()
+
+
+def await_end(trackers: Sequence[Tracker], patience_s: float = PATIENCE_S) -> Iterable[str]:
+    """Wait until all have logged the end of the run, but no longer than that, and end the others; sentences on what
+    went wrong."""
+    deadline_s = time.monotonic() + patience_s
+    while not all(one.is_over() for one in trackers) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)
+    for one in trackers:
+        if not one.is_over():
+            yield f"{one.name} has not taken the run's last numbers within {patience_s:g} s, and is not waited for"
+        elif one.trouble is not None:
+            yield one.trouble
+        one.close()

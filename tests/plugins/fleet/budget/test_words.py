@@ -1,0 +1,117 @@
+"""What a budget's manager and its clients say: as it was said, and strict about whatever else."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autocap.limits.helper.wire import BadMessage
+from autocap.plugins.fleet.budget.words import (
+    Ask,
+    Beat,
+    Change,
+    Code,
+    Done,
+    End,
+    Join,
+    Joined,
+    Known,
+    Leave,
+    Refusal,
+    Request,
+    Set,
+    Told,
+    Weigh,
+    decode_answer,
+    decode_request,
+    encode_answer,
+    encode_request,
+)
+
+KNOWN = Known(caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,))
+REQUESTS: list[Request] = [
+    Join(devices=("GPU-a", "GPU-b"), pid=7),
+    Set(watts=(100.0, 120.5)),
+    Beat(),
+    KNOWN,
+    Leave(),
+    Change(watts=1200.0),
+    Change(policy="fair"),
+    Weigh(pid=7, weight=2.0),
+    Ask(),
+    End(),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_request_arrives_as_it_was_sent(request_: Request) -> None:
+    assert decode_request(encode_request(3, request_)) == (3, request_)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Done(),
+        Told(ceiling_w=120.0, put_back=True, notes=("so it is",)),
+        Joined(original_w=(300.0, None), min_w=(100.0, 100.0), max_w=(300.0, 300.0), ceiling_w=250.0),
+        Refusal(code=Code.NOT_ALLOWED, text="no"),
+    ],
+)
+def test_an_answer_arrives_as_it_was_sent(answer: Done | Told | Joined | Refusal) -> None:
+    assert decode_answer(encode_answer(4, answer)) == (4, answer)
+
+
+def line(**changes: object) -> bytes:
+    body = {"v": 1, "id": 1, "op": "set", "watts": [100.0]} | changes
+    return json.dumps({key: value for key, value in body.items() if value != "absent"}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        (b"watts\n", "no JSON"),
+        (line(v=2), "v is not 1"),
+        (line(id=-1), "id is no whole number"),
+        (line(op="buy"), "op is none of join, set"),
+        (line(watts="absent"), "set has the keys id, op, v, watts|set has the keys v, id, op, watts"),
+        (line(more=1), "and no others"),
+        (line(watts=[]), "watts are not 1 to"),
+        (line(watts=[True]), "not of the type"),
+        (line(watts=[1e400]), "no JSON|not of the type"),
+        (line(op="join", watts="absent", devices=["a", "a"], pid=3), "stands there twice"),
+        (line(op="join", watts="absent", devices=["a"], pid=0), "pid is above 0"),
+        (line(op="join", watts="absent", devices=["\x1b[2J"], pid=3), "cannot be printed"),
+        (
+            line(op="known", watts="absent", caps_w=[1.0], slowdown=[], energy=[1.0], slowdown_stderr=[0.0],
+                 energy_stderr=[0.0]),
+            "each column as many",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(wrong: bytes, complaint: str) -> None:
+    with pytest.raises(BadMessage, match=complaint):
+        decode_request(wrong)
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(
+    lambda value: json.dumps(value).encode()
+))  # fmt: skip
+def test_whatever_arrives_is_a_request_or_refused(data: bytes) -> None:
+    for decode in (decode_request, decode_answer):
+        try:
+            decode(data)
+        except BadMessage:
+            continue
+
+
+KEYS = st.sampled_from(["v", "id", "op", "watts", "policy", "devices", "pid"])
+VALUES = st.none() | st.integers() | st.floats() | st.text() | st.lists(st.floats()) | st.just("set")
+
+
+@given(st.dictionaries(KEYS, VALUES))
+def test_whatever_object_arrives_is_a_request_or_refused(body: dict[str, object]) -> None:
+    try:
+        decode_request(json.dumps({"v": 1, "id": 1, "op": "change", **body}).encode())
+    except BadMessage:
+        return

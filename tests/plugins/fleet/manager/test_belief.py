@@ -1,0 +1,172 @@
+"""What a tuner says of its job, and what comes of it for the others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autocap import events
+from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
+from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.manager.belief import Unbound, believed, doubt
+from autocap.plugins.fleet.manager.finding import FoundJob
+from autocap.plugins.fleet.manager.standing import standing
+from autocap.records import Reading
+from tests.plugins.fleet.manager.stage import TICK_S, Stage, stage
+
+FOUND_W, LOW_W = 260.0, 100.0
+WORST = prior(LOW_W, FOUND_W)
+
+
+def curve(caps_w: list[float], slowdown: list[float], stderr: float = 0.0) -> JobCurve:
+    return JobCurve(
+        caps_w=np.array(caps_w), slowdown=np.array(slowdown), energy=np.ones(len(caps_w)), slowdown_stderr=stderr
+    )
+
+
+STEEP = curve([100.0, 880.0], [40.0, 0.0])
+LIES = {
+    "far above": STEEP,
+    "steep": curve([100.0, 255.0, 260.0], [9.0, 8.0, 0.0]),
+    "just below the worst": curve([100.0, 259.0, 260.0], [0.62, 0.62, 0.0]),
+    "likely": curve([100.0, 180.0, 260.0], [0.6, 0.3, 0.0]),
+    "faster than time": curve([100.0, 260.0], [0.5, -0.99]),
+}
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> JobCurve:
+    """Any that a tuner may send."""
+    caps_w = sorted(draw(st.sets(st.floats(1.0, 5000.0), min_size=1, max_size=6)))
+    size = len(caps_w)
+    slowdown = draw(st.lists(st.floats(-0.99, 1e6), min_size=size, max_size=size))
+    energy = draw(st.lists(st.floats(1e-6, 1e6), min_size=size, max_size=size))
+    return JobCurve(caps_w=np.array(caps_w), slowdown=np.array(slowdown), energy=np.array(energy))
+
+
+@given(said=curves(), budget_w=st.floats(200.0, 520.0))
+def test_no_curve_takes_a_watt_from_a_job_that_is_slowed_down_alike(said: JobCurve, budget_w: float) -> None:
+    alike = share(Curves.of([WORST, WORST]), budget_w).caps_w
+    found = share(Curves.of([WORST, believed(said, WORST)]), budget_w).caps_w
+    assert found[0] >= alike[0] - 0.05  # what is lost between the points of a table, of a step of 0.25 W
+    assert LOW_W - 1e-6 <= found[1] <= FOUND_W + 1e-6
+
+
+def test_a_curve_that_can_be_is_believed_as_it_is() -> None:
+    said = curve([100.0, 150.0, 200.0, 260.0], [0.5, 0.2, 0.05, 0.0])
+    found = believed(said, WORST)
+    assert np.interp(said.caps_w, found.caps_w, found.slowdown).tolist() == said.slowdown.tolist()
+    assert doubt(said, WORST, None) is None
+    assert doubt(said, WORST, 240.0) is None  # 245 W cost 1.3 %
+    assert doubt(said, prior(180.0, FOUND_W), None) is None  # of what is below a floor nothing is asked
+    sentence = doubt(said, WORST, 190.0)
+    assert sentence is not None
+    assert sentence.startswith(
+        "its tuner says that 195 W slow it down by 6 % at least, and it draws 190 W where no cap"
+    )
+
+
+def against(there: Stage, said: JobCurve | None, *, twice: bool = False) -> tuple[float, str | None]:
+    """What a job keeps beside one whose tuner says that, watts, and what is said of it. twice: it comes and goes."""
+    there.come(1, 0)
+    liar = there.come(2, 1, profile="quadro-rtx-6000/alexnet")
+    there.run(20.0)
+    there.steward.ledger.budget(there.now_s, 390.0)
+    there.run(20.0)
+    honest_w = there.tenant(0).ceiling_w
+    least_w = honest_w
+    tenant = there.steward.lend(there.now_s, liar)
+    for _ in range(160):
+        there.run(1.0)
+        if said is not None:
+            there.steward.learn(there.now_s, tenant, said)
+        there.steward.set_caps(there.now_s, tenant, [tenant.ceiling_w])
+        least_w = min(least_w, there.tenant(0).ceiling_w)
+        if twice and round(there.now_s) % 25 == 0:
+            there.steward.release(there.now_s, tenant)
+            tenant = there.steward.lend(there.now_s, liar)
+    return honest_w - least_w, tenant.doubt
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("name", LIES)
+def test_a_tuner_that_lies_takes_no_watt_from_another_job(name: str, twice: bool, tmp_path: Path) -> None:
+    with stage(tmp_path, 520.0, gpus=2) as there:
+        taken_w, said = against(there, LIES[name], twice=twice)
+        assert taken_w <= 0.25 + 1e-6, name  # a step
+        assert (said is not None) is (name not in ("faster than time", "likely"))
+
+
+def test_a_lie_is_seen_by_everybody(tmp_path: Path) -> None:
+    with stage(tmp_path, 520.0, gpus=2) as there:
+        job = there.come(1, 0)
+        tenant = there.steward.lend(there.now_s, job)
+        there.steward.learn(there.now_s, tenant, STEEP)
+        there.run(1.0)
+        shown = standing(there.steward, policy="fair", record="")
+        assert [one.doubt for one in shown.jobs] == [
+            "its tuner asks for 880 W, above the limit found of 260 W; "
+            "it is given what a job that nobody tunes would be"
+        ]
+        warned = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert warned == [f"{tenant.name}: {tenant.doubt}"]
+        there.steward.learn(there.now_s, tenant, believed(STEEP, WORST))
+        there.run(1.0)
+        assert tenant.doubt is None  # once it says what can be
+        assert there.steward.ledger[tenant.name].measures
+
+
+def test_the_draw_that_is_read_goes_before_what_is_said(tmp_path: Path) -> None:
+    with stage(tmp_path, 520.0, gpus=2) as there:
+        there.come(1, 0)
+        idle = FoundJob(pid=2, uuids=there.uuids(1))  # it has a context on its GPU, and does nothing there
+        there.jobs.append(idle)
+        tenant = there.steward.lend(there.now_s, idle)
+        there.steward.learn(there.now_s, tenant, believed(STEEP, WORST))
+        there.steward.set_caps(there.now_s, tenant, [260.0])
+        there.run(29.0)
+        assert tenant.doubt is None
+        there.run(2.0)
+        assert tenant.doubt is not None
+        assert "and it draws" in tenant.doubt
+        there.steward.ledger.budget(there.now_s, 390.0)
+        there.run(10.0)
+        assert (there.tenant(0).ceiling_w > 255.0, there.tenant(1).ceiling_w) == (True, LOW_W)
+        there.steward.release(there.now_s, tenant)
+        again = there.steward.lend(there.now_s, idle)  # what was read stays
+        there.steward.learn(there.now_s, again, believed(STEEP, WORST))
+        there.run(10.0)
+        assert (there.tenant(0).ceiling_w > 255.0, there.tenant(1).ceiling_w) == (True, LOW_W)
+
+
+def readings(*draws_w: float | None) -> list[Reading]:
+    return [Reading(t_s=0.0, power_w=watts) for watts in draws_w]
+
+
+def seen(unbound: Unbound, from_s: float, to_s: float, draw_w: float | None, cap_w: float) -> None:
+    for at_s in np.arange(from_s, to_s, TICK_S):
+        unbound.see(float(at_s), readings(draw_w), [cap_w])
+
+
+def test_a_draw_is_known_once_no_cap_has_bound_for_a_while() -> None:
+    unbound = Unbound(since_s=0.0)
+    seen(unbound, 0.0, 29.0, 150.0, 200.0)
+    assert unbound.most_w(29.0) is None
+    seen(unbound, 29.0, 32.0, 150.0, 200.0)
+    assert unbound.most_w(32.0) == 150.0
+    seen(unbound, 32.0, 40.0, 100.0, 100.0)  # a cap that binds below it says nothing
+    assert unbound.most_w(40.0) == 150.0
+    seen(unbound, 40.0, 42.0, 199.0, 200.0)
+    assert unbound.most_w(42.0) is None
+
+
+def test_a_reading_that_is_missing_and_a_spike_say_nothing() -> None:
+    unbound = Unbound(since_s=0.0)
+    seen(unbound, 0.0, 35.0, 150.0, 200.0)
+    seen(unbound, 35.0, 35.5, 199.0, 200.0)
+    seen(unbound, 35.5, 40.0, None, 200.0)
+    assert unbound.most_w(40.0) == 150.0
+    seen(unbound, 100.0, 101.0, 150.0, 200.0)
+    assert unbound.most_w(101.0) is None  # what is too old is forgotten

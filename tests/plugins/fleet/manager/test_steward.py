@@ -1,0 +1,326 @@
+"""A budget held on an emulated machine, in virtual time: who gets which caps, and what is lent to tuners."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.limits.helper.who import Peer
+from autocap.plugins.fleet.budget.curves import JobCurve
+from autocap.plugins.fleet.manager.claims import Claim
+from autocap.plugins.fleet.manager.finding import FoundJob
+from autocap.plugins.fleet.manager.standing import standing
+from autocap.plugins.fleet.manager.weights import Weights
+from autocap.records import NodeReading
+from bench.nvml_emulation.machine import LOST, UNKNOWN, Fault
+from tests.plugins.fleet.manager.stage import Stage, stage
+
+FOUND_W, LOW_W = 260.0, 100.0
+
+
+def total_w(there: Stage) -> float:
+    return sum(there.limits_w())
+
+
+def test_devices_that_nobody_uses_are_held_at_their_lowest_cap(tmp_path: Path) -> None:
+    with stage(tmp_path, 800.0) as there:
+        there.run(1.0)
+        assert there.limits_w() == [LOW_W] * 4
+    assert there.limits_w() == [FOUND_W] * 4
+
+
+def test_a_job_has_what_the_others_leave(tmp_path: Path) -> None:
+    with stage(tmp_path, 730.0) as there:
+        there.come(1, 0, 1)
+        there.run(4.0)
+        assert there.limits_w() == [FOUND_W, FOUND_W, LOW_W, LOW_W]
+        there.come(2, 2)
+        there.run(4.0)
+        caps_w = there.limits_w()
+        assert caps_w[0] == caps_w[1] == pytest.approx(caps_w[2], abs=1.0)
+        assert caps_w[2] < FOUND_W
+        assert caps_w[3] == LOW_W
+        assert 725.0 < total_w(there) <= 730.0
+
+
+def test_a_job_that_ends_leaves_its_watts_to_the_others(tmp_path: Path) -> None:
+    with stage(tmp_path, 640.0) as there:
+        there.come(1, 0)
+        there.come(2, 1)
+        there.run(4.0)
+        before_w = there.limits_w()[0]
+        there.jobs.pop()
+        there.run(4.0)
+        assert there.limits_w()[0] > before_w
+        assert there.limits_w()[1:] == [LOW_W] * 3
+    left = [event for event in there.said if isinstance(event, events.JobLeft)]
+    assert [event.why for event in left] == ["it computes no more"]
+
+
+def test_a_list_that_lacks_a_job_once_is_no_end_of_it(tmp_path: Path) -> None:
+    with stage(tmp_path, 640.0) as there:
+        job = there.come(1, 0)
+        there.run(4.0)
+        there.jobs.clear()
+        there.run(0.2)
+        there.jobs.append(job)
+        there.run(2.0)
+        assert not [event for event in there.said if isinstance(event, events.JobLeft)]
+
+
+def test_a_budget_that_falls_is_kept_in_the_same_call(tmp_path: Path) -> None:
+    with stage(tmp_path, 2000.0) as there:
+        there.come(1, 0, 1)
+        there.come(2, 2, 3)
+        there.run(4.0)
+        assert total_w(there) == 4 * FOUND_W
+        there.steward.ledger.budget(there.now_s, 780.0)
+        there.steward.act(there.now_s)
+        assert 770.0 < total_w(there) <= 780.0
+
+
+def test_no_cap_is_below_the_floor(tmp_path: Path) -> None:
+    with stage(tmp_path, 500.0, floor_w=150.0) as there:
+        there.run(1.0)
+        assert there.limits_w() == [150.0] * 4
+        assert there.steward.short_w == pytest.approx(102.0)
+        assert len(there.steward.pause) == 1
+    assert [event.short_w for event in there.said if isinstance(event, events.BudgetShort)] == [pytest.approx(102.0)]
+
+
+def test_limits_found_are_the_most_that_is_given(tmp_path: Path) -> None:
+    found_mw = (180_123, 260_000, 90_000 + 15_000, 200_000)
+    with stage(tmp_path, 5000.0, arrivals_mw=found_mw) as there:
+        there.come(1, 0, 1)
+        there.run(3.0)
+        assert there.limits_w() == [180.123, 260.0, LOW_W, LOW_W]
+    assert [round(1000 * w) for w in there.limits_w()] == list(found_mw)
+
+
+def test_watts_of_the_machine_itself_are_nobodys(tmp_path: Path) -> None:
+    class Rest:
+        name, whole, refresh_s = "120", False, None
+
+        def read(self) -> NodeReading:
+            return NodeReading(t_s=0.0, power_w=120.0, whole=False)
+
+        def notes(self) -> tuple[str, ...]:
+            return ()
+
+        def close(self) -> None: ...
+
+    with stage(tmp_path, 800.0, node=Rest()) as there:
+        there.come(1, 0, 1)
+        there.run(4.0)
+        assert 670.0 < total_w(there) <= 680.0
+        assert standing(there.steward, policy="fair", record="").power_w == pytest.approx(
+            120.0 + sum(reading.power_w or 0.0 for reading in there.steward.readings)
+        )
+
+
+def test_a_job_that_draws_less_gives_the_rest_away(tmp_path: Path) -> None:
+    with stage(tmp_path, 860.0, gpus=2) as there:
+        there.come(1, 0)
+        there.come(2, 1)
+        there.run(3.0)
+        # Said of what its devices draw at most, and that no cap binds them.
+        there.steward.ledger.drew(there.tenant(0).name, 140.0)
+        there.steward.ledger.budget(there.now_s, 400.0)
+        there.steward.act(there.now_s)
+        assert there.limits_w()[0] == pytest.approx(145.0, abs=1.0)
+        assert there.limits_w()[1] == pytest.approx(254.0, abs=1.5)
+
+
+# Tuners.
+
+
+def test_a_tuner_sets_caps_below_its_ceiling_alone(tmp_path: Path) -> None:
+    with stage(tmp_path, 620.0) as there:
+        there.come(1, 0)
+        job = there.come(2, 2, 3)
+        tenant = there.steward.lend(there.now_s, job)
+        there.run(3.0)
+        assert tenant.ceiling_w < FOUND_W
+        assert ("PID", tenant.ceiling_w)[1] == there.told[-1][1]
+        there.steward.set_caps(there.now_s, tenant, (120.0, 110.0))
+        there.run(3.0)
+        assert there.limits_w()[2:] == [120.0, 110.0]
+        there.steward.set_caps(there.now_s, tenant, (259.0, 110.0))
+        assert there.limits_w()[2:] == [tenant.ceiling_w, 110.0]
+
+
+def test_a_ceiling_that_falls_is_in_force_before_the_tuner_does_anything(tmp_path: Path) -> None:
+    with stage(tmp_path, 900.0, gpus=2) as there:
+        tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
+        there.run(3.0)
+        there.steward.set_caps(there.now_s, tenant, (240.0, 120.0))
+        there.steward.ledger.budget(there.now_s, 302.0)
+        there.steward.act(there.now_s)
+        assert there.limits_w() == [150.25, 120.0]
+
+
+def test_a_silent_tuners_devices_get_what_the_budget_gives_them_until_it_is_heard(tmp_path: Path) -> None:
+    with stage(tmp_path, 900.0, gpus=2) as there:
+        tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
+        there.run(3.0)
+        there.steward.set_caps(there.now_s, tenant, (130.0, 130.0))
+        there.steward.silent(there.now_s, tenant)
+        assert there.limits_w() == [FOUND_W, FOUND_W]
+        assert tenant.put_back
+
+
+def test_a_job_whose_tuner_has_gone_stays_with_what_is_known_of_it(tmp_path: Path) -> None:
+    with stage(tmp_path, 420.0, gpus=2) as there:
+        there.come(1, 0)
+        tenant = there.steward.lend(there.now_s, there.come(2, 1))
+        flat = JobCurve(caps_w=np.array([120.0, 150.0]), slowdown=np.array([0.01, 0.0]), energy=np.array([0.9, 1.0]))
+        there.steward.learn(there.now_s, tenant, flat)
+        there.run(8.0)
+        there.steward.set_caps(there.now_s, tenant, (110.0,))
+        there.steward.release(there.now_s, tenant)
+        there.run(2.0)
+        assert not tenant.tuned
+        assert there.limits_w()[1] == tenant.ceiling_w
+        assert 110.0 < tenant.ceiling_w <= 150.0
+
+
+def test_a_device_has_one_tuner(tmp_path: Path) -> None:
+    with stage(tmp_path, 900.0) as there:
+        there.steward.lend(there.now_s, there.come(1, 0, 1))
+        with pytest.raises(DeviceLocked, match="a tuner has"):
+            there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1, 2)))
+
+
+def test_a_device_that_the_budget_does_not_have_is_not_lent(tmp_path: Path) -> None:
+    with stage(tmp_path, 900.0) as there, pytest.raises(LimitRefused, match="the budget does not have GPU-x"):
+        there.steward.lend(there.now_s, FoundJob(pid=2, uuids=("GPU-x",)))
+
+
+@pytest.mark.parametrize(
+    ("watts", "complaint"), [((120.0,), "1 caps for 2"), ((20.0, 150.0), "below the 100 W minimum")]
+)
+def test_caps_that_devices_do_not_take_are_refused(tmp_path: Path, watts: tuple[float, ...], complaint: str) -> None:
+    with stage(tmp_path, 900.0) as there:
+        tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
+        with pytest.raises(LimitRefused, match=complaint):
+            there.steward.caps.require(tenant.gpus, watts)
+
+
+# What others do.
+
+
+def test_a_limit_that_somebody_else_sets_ends_the_budget(tmp_path: Path) -> None:
+    with stage(tmp_path, 900.0) as there:
+        there.run(1.0)
+        there.stand.request(205_000, gpu=1)
+        with pytest.raises(GuardError, match="somebody else has changed it"):
+            there.run(2.0)
+    assert there.limits_w() == [FOUND_W, 205.0, FOUND_W, FOUND_W]
+
+
+def test_a_job_that_begins_on_more_devices_is_the_same_job_on_all(tmp_path: Path) -> None:
+    with stage(tmp_path, 5000.0) as there:
+        there.come(1, 0)
+        there.run(2.0)
+        there.jobs.clear()
+        there.come(1, 0, 1)
+        there.run(3.0)
+        assert there.limits_w() == [FOUND_W, FOUND_W, LOW_W, LOW_W]
+        assert there.tenant(0, 1)
+
+
+def test_a_gpu_that_is_lost_is_counted_in_full_and_the_others_go_on_within_the_rest(tmp_path: Path) -> None:
+    with stage(tmp_path, 730.0) as there:
+        there.come(1, 0)
+        there.come(2, 1)
+        there.run(4.0)
+        assert there.limits_w() == [pytest.approx(260.0, abs=1.0)] * 2 + [LOW_W] * 2
+        there.jobs.pop()  # the driver lists nobody there any more
+        there.stand.fail(Fault(code=LOST, gpu=1, times=None))
+        there.run(3.0)
+        assert there.limits_w()[0] == pytest.approx(FOUND_W, abs=1.0)
+        assert there.steward.ledger.room_w == pytest.approx(730.0 - 260.0 - 260.0 - 200.0 - 2.0, abs=1.5)
+        said = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert len(said) == 1
+        assert said[0].startswith("GPU 1 is outside the budget now: ")
+        assert said[0].endswith("; its limit could not be put back, and 260 W are counted for it")
+        assert [event.why for event in there.said if isinstance(event, events.JobLeft)] == ["GPU 1 has failed"]
+        there.steward.ledger.budget(there.now_s, 600.0)
+        there.run(3.0)
+        assert there.limits_w()[0] == pytest.approx(600.0 - 260.0 - 200.0 - 2.0, abs=1.0)
+        there.stand.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+    assert there.limits_w() == [FOUND_W] * 4
+
+
+def test_a_gpu_that_takes_no_cap_any_more_has_its_limit_back_and_its_tuner_is_told(tmp_path: Path) -> None:
+    with stage(tmp_path, 800.0) as there:
+        there.come(1, 0)
+        there.run(4.0)
+        tenant = there.steward.lend(there.now_s, FoundJob(pid=1, uuids=there.uuids(0)))
+        there.run(1.0)
+        there.stand.fail(Fault(code=UNKNOWN, function="nvmlDeviceSetPowerManagementLimit", gpu=0, times=3))
+        there.steward.set_caps(there.now_s, tenant, [150.0])
+        there.run(1.0)
+        assert there.limits_w() == [FOUND_W, LOW_W, LOW_W, LOW_W]
+        assert not there.steward.is_here(tenant)
+        said = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert said == [one for one in said if "its limit of 260 W is back, and 260 W are counted for it" in one]
+        with pytest.raises(LimitRefused, match="a GPU of this job has failed, and is outside the budget now"):
+            there.steward.lend(there.now_s, FoundJob(pid=1, uuids=there.uuids(0)))
+        there.come(2, 2)
+        there.run(4.0)
+        assert there.limits_w()[2] == pytest.approx(FOUND_W, abs=1.0)
+        assert total_w(there) <= 800.0
+
+
+def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp_path: Path) -> None:
+    with stage(tmp_path, 600.0, gpus=2) as there:
+        there.steward.weights = Weights(group_of=lambda pid: pid % 10)  # 2 and 12 are one job's
+        there.come(1, 0)
+        there.come(2, 1)
+        there.steward.ledger.budget(0.0, 340.0)
+        there.run(4.0)
+        one, other = there.tenant(0), there.tenant(1)
+        assert there.steward.expected(one)[0] == pytest.approx(there.steward.expected(other)[0], abs=0.01)
+        assert there.steward.weights.put(12, 3.0, (1, 2)) == [2]
+        assert there.steward.weights.put(5, 3.0, (1, 2)) == []
+        there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1)))
+        there.run(4.0)
+        there.steward.set_caps(there.now_s, there.tenant(1), [there.tenant(1).ceiling_w])
+        slow, fast = (there.steward.expected(there.tenant(gpu))[0] for gpu in (0, 1))
+        assert slow / fast == pytest.approx(3.0, rel=0.1)
+        assert total_w(there) <= 340.0
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_slowdown_that_a_tuner_allows_bounds_its_share_where_it_is_the_owners_and_is_said_where_it_cannot(
+    trusted: bool, tmp_path: Path
+) -> None:
+    with stage(tmp_path, 520.0, gpus=2) as there:
+        there.come(1, 0)
+        tenant = there.steward.lend(there.now_s, there.come(2, 1))
+        tenant.claim = Claim(peer=Peer(uid=1, pid=2, groups=()), trusted=trusted, root=None)
+        caps_w = np.array([LOW_W, FOUND_W])
+        said = JobCurve(caps_w=caps_w, slowdown=np.array([0.6, 0.0]), energy=np.ones(2), most_slowdown=0.05)
+        there.steward.learn(there.now_s, tenant, said)
+        there.steward.ledger.budget(there.now_s, 390.0)
+        there.run(1.0)
+        there.steward.set_caps(there.now_s, tenant, [tenant.ceiling_w])
+        assert (there.steward.expected(tenant)[0] <= 0.055) is trusted
+        assert there.tenant(0).ceiling_w + tenant.ceiling_w <= 390.0
+        there.steward.ledger.budget(there.now_s, 300.0)
+        there.run(2.0)
+        warned = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert len(warned) == 1  # once, whether it counts or is only shown
+        assert "and its tuner allows 5 %: raise the budget" in warned[0]
+
+
+def test_where_every_gpu_has_failed_there_is_no_budget_to_hold(tmp_path: Path) -> None:
+    with stage(tmp_path, 400.0, gpus=1) as there:
+        there.run(1.0)
+        there.stand.fail(Fault(code=LOST, gpu=0, times=None))
+        with pytest.raises(DeviceError):
+            there.run(1.0)

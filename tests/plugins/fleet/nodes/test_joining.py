@@ -1,0 +1,132 @@
+"""Rows of several nodes become samples: energies exact, gaps where a node is silent, the slowest node's steps."""
+
+import numpy as np
+import pytest
+
+from autocap.measurement.energy import EnergyMeter
+from autocap.plugins.fleet.nodes.joining import Joiner
+from autocap.plugins.fleet.nodes.rows import Row
+from autocap.records import NodeReading, Reading, Sample, StepReading
+
+WATTS = (150.0, 90.0, 310.0)
+
+
+def row(t_s: float, node: int, steps: StepReading | None = None, beside: NodeReading | None = None) -> Row:
+    reading = Reading(t_s=t_s, power_w=WATTS[node], energy_j=WATTS[node] * t_s, requested_w=200.0 + node)
+    return Row(t_s=t_s, readings=(reading,), steps=steps, node=beside)
+
+
+def taken(joiner: Joiner, silent: frozenset[int] = frozenset()) -> list[Sample]:
+    found = []
+    while (sample := joiner.next(silent)) is not None:
+        found.append(sample)
+    return found
+
+
+def test_energy_of_steady_power_is_exact_whatever_the_times_of_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    joiner, ahead_s = Joiner([1, 1, 1]), (0.0, 1000.0, -55.5)
+    for node in range(3):
+        times_s = np.cumsum(rng.uniform(0.02, 0.2, 400))
+        rows = [
+            Row(
+                t_s=float(t_s) + ahead_s[node],
+                readings=(
+                    Reading(t_s=float(t_s) + ahead_s[node], power_w=WATTS[node], energy_j=WATTS[node] * float(t_s)),
+                ),
+            )
+            for t_s in times_s
+        ]
+        joiner.add(node, 0, rows, ahead_s[node])
+    samples, meter = taken(joiner), EnergyMeter()
+    for sample in samples:
+        meter.add(sample)
+        assert all(reading.t_s <= sample.t_s for reading in sample.readings)
+    spanned_s = samples[-1].t_s - samples[0].t_s
+    assert spanned_s > 30
+    assert meter.energy_j == pytest.approx(sum(WATTS) * spanned_s, rel=1e-9)
+
+
+def test_one_node_gives_its_own_rows() -> None:
+    joiner = Joiner([1])
+    joiner.add(0, 0, [row(1.0, 0), row(1.5, 0)], 0.0)
+    assert [(sample.t_s, sample.readings[0].energy_j) for sample in taken(joiner)] == [(1.0, 150.0), (1.5, 225.0)]
+    joiner.add(0, 1, [row(1.5, 0), row(2.0, 0)], 0.0)  # said again: taken once
+    assert [sample.t_s for sample in taken(joiner)] == [2.0]
+
+
+def test_a_sample_waits_for_the_slowest_node_and_not_for_a_silent_one() -> None:
+    joiner = Joiner([1, 1])
+    joiner.add(0, 0, [row(0.1 * number, 0) for number in range(30)], 0.0)
+    joiner.add(1, 0, [row(0.05 + 0.1 * number, 1) for number in range(10)], 0.0)
+    assert taken(joiner)[-1].t_s == pytest.approx(0.9)
+    gap = taken(joiner, frozenset({1}))
+    assert gap[-1].t_s == pytest.approx(2.9)
+    assert {
+        (sample.readings[1].power_w, sample.readings[1].energy_j, sample.readings[1].requested_w) for sample in gap
+    } == {(None, None, None)}
+    assert all(sample.readings[0].power_w == WATTS[0] for sample in gap)
+
+
+def test_a_node_that_comes_back_does_not_fill_its_gap() -> None:
+    joiner = Joiner([1, 1])
+    joiner.add(0, 0, [row(0.1 * number, 0) for number in range(40)], 0.0)
+    joiner.add(1, 0, [row(0.1 * number, 1) for number in range(10)], 0.0)
+    taken(joiner)
+    taken(joiner, frozenset({1}))
+    joiner.add(1, 10, [row(0.1 * number, 1) for number in range(10, 45)], 0.0)
+    joiner.add(0, 40, [row(0.1 * number, 0) for number in range(40, 45)], 0.0)
+    back = taken(joiner)
+    assert [sample.t_s for sample in back] == pytest.approx([4.0, 4.1, 4.2, 4.3, 4.4])
+    assert all(sample.readings[1].power_w == WATTS[1] for sample in back)
+
+
+def test_rows_that_are_missing_for_long_are_a_gap() -> None:
+    joiner = Joiner([1, 1])
+    joiner.add(0, 0, [row(0.1 * number, 0) for number in range(41)], 0.0)
+    joiner.add(1, 0, [row(0.1 * number, 1) for number in range(10)], 0.0)
+    joiner.add(1, 30, [row(0.1 * number, 1) for number in range(30, 41)], 0.0)
+    known = [sample.t_s for sample in taken(joiner) if sample.readings[1].power_w is not None]
+    assert [t_s for t_s in known if 0.95 < t_s < 2.95] == []
+    assert len(known) == 21
+
+
+def test_what_was_read_before_a_cap_held_makes_no_sample() -> None:
+    joiner = Joiner([1, 1])
+    for node in range(2):
+        joiner.add(node, 0, [row(0.1 * number + 0.01 * node, node) for number in range(20)], 0.0)
+    assert joiner.next() is not None
+    joiner.drop_before(1.5)
+    assert min(sample.t_s for sample in taken(joiner)) >= 1.5
+    joiner.add(0, 20, [row(1.4, 0)], 0.0)
+    assert joiner.next() is None
+
+
+def test_the_slowest_nodes_steps_count() -> None:
+    joiner = Joiner([1, 1])
+    counted = [StepReading(count=count, t_s=t_s) for count, t_s in ((7, 0.90), (6, 0.95))]
+    for node in range(2):
+        joiner.add(node, 0, [row(1.0, node, counted[node])], 0.0)
+    sample = joiner.next()
+    assert sample is not None
+    assert sample.steps == StepReading(count=6, t_s=0.95)
+
+
+def test_nobody_counts_while_one_node_has_no_step() -> None:
+    joiner = Joiner([1, 1])
+    joiner.add(0, 0, [row(1.0, 0, StepReading(count=7, t_s=0.9))], 0.0)
+    joiner.add(1, 0, [row(1.0, 1)], 0.0)
+    sample = joiner.next()
+    assert sample is not None
+    assert sample.steps is None
+
+
+@pytest.mark.parametrize(("second_w", "sum_w"), [(300.0, 700.0), (None, None)])
+def test_node_power_sums_and_is_unknown_with_one(second_w: float | None, sum_w: float | None) -> None:
+    joiner = Joiner([1, 1])
+    for node, watts in enumerate((400.0, second_w)):
+        joiner.add(node, 0, [row(1.0, node, beside=NodeReading(t_s=0.9, power_w=watts, whole=True))], 0.0)
+    sample = joiner.next()
+    assert sample is not None
+    assert sample.node is not None
+    assert (sample.node.power_w, sample.node.whole) == (sum_w, True)

@@ -1,0 +1,128 @@
+"""What an agent reads and writes: nothing that comes ends it, and nobody who does not read keeps it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from autocap.plugins.fleet.nodes.agent.inbox import Inbox
+from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
+from autocap.plugins.fleet.nodes.rows import Row, Rows
+from autocap.records import Reading
+
+WORD = Word(number=1, interval_s=0.1, counted=True)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.pipe()
+    yield ours, theirs
+    for fd in (ours, theirs):
+        with suppress(OSError):  # a test has closed it
+            os.close(fd)
+
+
+def rows(first: int, readings: int = 1) -> Rows:
+    reading = Reading(t_s=1.5, power_w=100.0)
+    return Rows(first=first, rows=tuple(Row(t_s=2.0, readings=(reading,)) for _ in range(readings)))
+
+
+def all_said(outbox: Outbox, pipe: tuple[int, int]) -> bytes:
+    """What arrives at a reader who reads all of it."""
+    heard = b""
+    while not outbox.is_empty:
+        heard += os.read(pipe[0], 1 << 16)
+        outbox.flush()
+    os.close(pipe[1])
+    while part := os.read(pipe[0], 1 << 16):
+        heard += part
+    return heard
+
+
+class TestInbox:
+    def test_lines_for_others_are_left_out_but_show_that_the_controller_lives(self, pipe: tuple[int, int]) -> None:
+        inbox = Inbox(pipe[0], 2)
+        os.write(pipe[1], line_of(WORD, to=(0, 1)))
+        assert list(inbox.read()) == []
+        assert inbox.speaks
+        os.write(pipe[1], line_of(WORD, to=(1, 2)) + line_of(WORD))
+        assert list(inbox.read()) == [WORD, WORD]
+
+    def test_what_is_no_message_is_left_out_and_shows_nothing(self, pipe: tuple[int, int]) -> None:
+        inbox = Inbox(pipe[0], 0)
+        os.write(pipe[1], b'srun: warning\n\xff\xfe\n{"says": "word"}\n[]\n{"says":"word","with":{"number":"x"}}\n\n')
+        assert list(inbox.read()) == []
+        assert not inbox.speaks
+        assert not inbox.has_ended
+        do = Do(number=3, what=Deed.SET, caps_w=(200.0,))
+        os.write(pipe[1], b"garbage\n" + line_of(do))
+        assert list(inbox.read()) == [do]
+
+    def test_a_line_in_parts_is_one_message(self, pipe: tuple[int, int]) -> None:
+        inbox, line = Inbox(pipe[0], 0), line_of(WORD)
+        for at in range(len(line) - 1):
+            os.write(pipe[1], line[at : at + 1])
+            assert list(inbox.read()) == []
+        os.write(pipe[1], line[-1:])
+        assert list(inbox.read()) == [WORD]
+
+    def test_a_line_that_is_too_long_is_left_out_to_its_end(self, pipe: tuple[int, int]) -> None:
+        inbox = Inbox(pipe[0], 0)
+        for _ in range(MOST_BYTES // 60_000 + 2):
+            os.write(pipe[1], b"x" * 60_000)
+            assert list(inbox.read()) == []
+        os.write(pipe[1], line_of(WORD) + line_of(WORD))
+        assert list(inbox.read()) == [WORD]  # the first of them was the end of the long one
+
+    def test_the_end_is_seen(self, pipe: tuple[int, int]) -> None:
+        inbox = Inbox(pipe[0], 0)
+        assert list(inbox.read()) == []
+        assert not inbox.has_ended
+        os.close(pipe[1])
+        assert list(inbox.read()) == []
+        assert inbox.has_ended
+
+
+class TestOutbox:
+    def test_what_nobody_reads_is_kept_but_for_old_rows(self, pipe: tuple[int, int]) -> None:
+        outbox = Outbox(pipe[1])
+        outbox.put(Note(text="first"))
+        for number in range(5000):
+            outbox.put(rows(number, readings=20))
+            if number % 100 == 0:
+                outbox.put(Done(number=number))
+        assert not outbox.is_empty
+        heard_bytes = all_said(outbox, pipe)
+        messages = [said(line) for line in heard_bytes.splitlines()]
+        assert messages[0] == Note(text="first")
+        assert [each.number for each in messages if isinstance(each, Done)] == list(range(0, 5000, 100))
+        firsts = [each.first for each in messages if isinstance(each, Rows)]
+        assert firsts == sorted(firsts)
+        assert firsts[-1] == 4999
+        assert len(firsts) < 4000
+        assert len(heard_bytes) < 2 << 20
+
+    def test_the_same_answer_waits_once(self, pipe: tuple[int, int]) -> None:
+        outbox = Outbox(pipe[1])
+        while outbox.is_empty:
+            outbox.put(rows(0, readings=50))
+        for _ in range(1000):
+            outbox.put(Done(number=7))
+        assert all_said(outbox, pipe).count(b'"number":7') == 1
+
+    def test_a_reader_that_is_gone_is_seen(self, pipe: tuple[int, int]) -> None:
+        outbox = Outbox(pipe[1])
+        os.close(pipe[0])
+        outbox.put(Heard(number=1, heard_s=1.0, said_s=1.0))
+        assert outbox.is_broken
+        outbox.drain(5.0)  # and is not waited for
+
+    def test_all_arrives_where_it_is_read(self, pipe: tuple[int, int]) -> None:
+        outbox = Outbox(pipe[1])
+        messages: list[FromAgent] = [Note(text="a"), rows(0), Done(number=1)]
+        for each in messages:
+            outbox.put(each)
+        assert outbox.is_empty
+        assert [said(line) for line in all_said(outbox, pipe).splitlines()] == messages

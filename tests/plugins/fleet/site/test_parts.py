@@ -1,0 +1,295 @@
+"""Which part of a budget each node has, in virtual time, with lines that delay, lose and break."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.events import Event
+from autocap.plugins.fleet.budget.curves import prior
+from autocap.plugins.fleet.budget.orders import LEASE_S
+from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
+from autocap.plugins.fleet.site.chronicle import Chronicle
+from autocap.plugins.fleet.site.parts import HOLD_S, LEAVE_S, Parts, require_sane
+
+LOW_W, HIGH_W, RESERVED_W = 100.0, 250.0, 1.5
+GPUS = 2
+FLOOR_W, FOUND_W = GPUS * LOW_W + RESERVED_W, GPUS * HIGH_W + RESERVED_W
+
+
+def job(name: str = "train 1", *, devices: int = GPUS, weight: float = 1.0, high_w: float = HIGH_W) -> JobBooks:
+    curve = prior(LOW_W, high_w)
+    return JobBooks(
+        name=name,
+        uuids=tuple(f"{name}-{place}" for place in range(devices)),
+        pid=1,
+        tuned=False,
+        cap_w=LOW_W,
+        draw_w=None,
+        weight=weight,
+        expected=0.0,
+        ceiling_w=100.0,
+        expected_stderr=0.0,
+        caps_w=tuple(map(float, curve.caps_w)),
+        slowdown=tuple(map(float, curve.slowdown)),
+        energy=tuple(map(float, curve.energy)),
+    )
+
+
+def books(*jobs: JobBooks, serial: int = 0, may_w: float = FLOOR_W, floor_w: float = FLOOR_W) -> Books:
+    of_jobs_w = sum(len(one.uuids) * LOW_W for one in jobs)
+    return Books(
+        number=1,
+        serial=serial,
+        may_w=may_w,
+        floor_w=floor_w,
+        fixed_w=floor_w - of_jobs_w,
+        found_w=FOUND_W,
+        reserved_w=RESERVED_W,
+        jobs=jobs,
+        free=(),
+        powers_w=(None,) * GPUS,
+        power_w=None,
+    )
+
+
+def begun(budget_w: float, **nodes: Books) -> Parts:
+    """All nodes have told how they stand, and hold what they were given."""
+    parts = Parts(budget_w)
+    for name, one in nodes.items():
+        parts.report(0.0, name, one, 0.0)
+    settle(parts, 0.0)
+    return parts
+
+
+def settle(parts: Parts, t_s: float) -> None:
+    """All do what they are told, until nobody is told anything."""
+    while parts.decide(t_s).orders:
+        obey(parts, t_s)
+
+
+def obey(parts: Parts, t_s: float) -> None:
+    for name, one in list(parts.books.items()):
+        serial, part_w = parts.part(name)
+        parts.report(t_s, name, replace(one, serial=serial, may_w=part_w or one.floor_w), t_s)
+
+
+def parts_w(parts: Parts) -> dict[str, float]:
+    return {one.name: one.standing_w for one in parts}
+
+
+def test_a_part_is_what_its_jobs_get_and_what_the_node_needs_beside_them() -> None:
+    parts = begun(800.0, a=books(job()), b=books(job()), c=books())
+    assert parts_w(parts) == {"a": pytest.approx(298.5, abs=1.0), "b": pytest.approx(298.5, abs=1.0), "c": FLOOR_W}
+    assert 0 <= parts.room_w < 1.5
+    parts = begun(5000.0, a=books(job()), b=books(job(high_w=180.0)))
+    assert parts_w(parts) == {"a": FOUND_W, "b": GPUS * 180.0 + RESERVED_W}
+
+
+def test_jobs_of_all_nodes_are_slowed_down_alike_by_their_weights() -> None:
+    two = job("x 1", devices=1), job("y 2", devices=1, weight=2.0)
+    parts = begun(720.0, a=books(job()), b=books(*two))
+    slowdown = prior(LOW_W, HIGH_W)
+    a, x, y = (parts._caps_w[key] for key in (("a", "train 1"), ("b", "x 1"), ("b", "y 2")))
+    at = np.interp([a, x, y], slowdown.caps_w, slowdown.slowdown)
+    assert at[0] == pytest.approx(at[1], abs=0.005)
+    assert at[2] == pytest.approx(at[1] / 2, abs=0.005)
+    parts.policy(Policy.THROUGHPUT)
+    settle(parts, 1.0)
+    assert parts.room_w >= 0
+
+
+def test_nobody_is_raised_before_those_who_make_room_have_confirmed() -> None:
+    parts = begun(800.0, a=books(job()), b=books())
+    assert parts_w(parts)["a"] == FOUND_W
+    parts.report(1.0, "b", books(job("new 1")), 1.0)
+    first = {order.name: order for order in parts.decide(1.0).orders}
+    assert set(first) == {"a"}
+    assert parts.part("b") == (parts.part("b")[0], FLOOR_W)
+    parts.report(1.1, "a", books(job(), serial=first["a"].serial, may_w=FOUND_W), 1.0)  # set, and not seen to hold yet
+    assert parts.decide(1.1).orders == ()
+    parts.report(1.2, "a", books(job(), serial=first["a"].serial, may_w=first["a"].cap_w), 1.0)
+    assert [order.name for order in parts.decide(1.2).orders] == ["b"]
+    assert parts.room_w >= 0
+
+
+def test_who_is_not_heard_has_its_part_for_a_lease_then_its_floor_then_its_limits_found() -> None:
+    parts = begun(800.0, a=books(job()), b=books(job()))
+    part_w = parts_w(parts)["a"]
+
+    def others_w(t_s: float) -> tuple[float, float]:
+        serial, held_w = parts.part("b")
+        parts.report(t_s, "b", books(job(), serial=serial, may_w=held_w), t_s)
+        parts.decide(t_s)
+        return parts_w(parts)["a"], parts_w(parts)["b"]
+
+    assert others_w(LEASE_S - 0.1) == (part_w, pytest.approx(part_w, abs=1.1))
+    assert parts.part("a")[1] == part_w  # should it hear us still
+    assert others_w(LEASE_S + 0.1) == (FLOOR_W, pytest.approx(FOUND_W))
+    assert parts.part("a") == (0, 0.0)
+    assert others_w(LEAVE_S - 0.1)[0] == FLOOR_W
+    a_w, b_w = others_w(LEAVE_S + 0.1)
+    assert a_w == FOUND_W
+    serial, lower_w = parts.part("b")
+    assert (b_w, lower_w) == (FOUND_W, pytest.approx(800.0 - FOUND_W, abs=1.0))
+    parts.report(20.0, "b", books(job(), serial=serial, may_w=lower_w), 20.0)
+    parts.report(20.0, "a", books(job()), 20.0)
+    settle(parts, 20.0)
+    assert parts_w(parts)["a"] == pytest.approx(part_w, abs=1.1)
+
+
+def test_who_is_gone_is_counted_with_the_limits_found_at_once() -> None:
+    parts = begun(800.0, a=books(job()), b=books(job()))
+    parts.gone(1.0, "a")
+    (order,) = parts.decide(1.0).orders
+    assert (order.name, parts_w(parts)["a"]) == ("b", FOUND_W)
+    assert order.cap_w <= 800.0 - FOUND_W
+
+
+def test_a_floor_that_rises_is_counted_and_others_make_room() -> None:
+    parts = begun(800.0, a=books(job()), b=books())
+    higher = books(job(), serial=parts.part("a")[0], may_w=FOUND_W)
+    parts.report(1.0, "b", books(floor_w=FLOOR_W + 150.0, may_w=FLOOR_W + 150.0), 1.0)
+    parts.report(1.0, "a", higher, 1.0)
+    orders = {order.name: order.cap_w for order in parts.decide(1.0).orders}
+    assert orders["a"] <= 800.0 - FLOOR_W - 150.0
+
+
+def test_even_floors_above_the_budget_are_said_with_the_jobs_to_pause() -> None:
+    parts = begun(FLOOR_W + 100.0, a=books(job()), b=books(job("late 2")))
+    decision = parts.decide(1.0)
+    assert decision.short_w == pytest.approx(FLOOR_W - 100.0)
+    assert decision.pause == ("b: late 2",)
+    assert parts.part("a")[1] == FLOOR_W
+
+
+def test_what_cannot_be_is_no_books() -> None:
+    require_sane(books(job()))
+    for bad in (books(may_w=float("inf")), books(may_w=-1.0), books(replace(job(), slowdown=(0.1,)))):
+        with pytest.raises(ValueError, match=r"W$|curve"):
+            require_sane(bad)
+
+
+def test_the_record_names_jobs_with_their_nodes() -> None:
+    said: list[Event] = []
+    chronicle, parts = Chronicle(said.append), begun(800.0, a=books(job()), b=books(job()))
+    chronicle.write(0.0, parts, parts.decide(0.0))
+    assert [one.name for one in said if isinstance(one, events.JobJoined)] == ["a: train 1", "b: train 1"]
+    parts.budget(1.0, 700.0)
+    chronicle.write(1.0, parts, parts.decide(1.0))
+    obey(parts, 1.4)
+    said.clear()
+    chronicle.write(1.4, parts, parts.decide(1.4))
+    lowered = [one for one in said if isinstance(one, events.CapLowered)]
+    assert [(one.name, one.after_s) for one in lowered] == [("a", pytest.approx(0.4)), ("b", pytest.approx(0.4))]
+    parts.report(2.0, "a", books(serial=parts.part("a")[0], may_w=FLOOR_W), 2.0)
+    chronicle.write(2.0, parts, parts.decide(2.0))
+    assert [one.name for one in said if isinstance(one, events.JobLeft)] == ["a: train 1"]
+
+
+# Nodes that obey, behind lines that may fail in any way.
+
+
+@dataclass
+class Wire:
+    """Carries things to somebody after a while, unless it is cut: then they wait, or are lost."""
+
+    delay_s: float = 0.01
+    cut: bool = False
+    held: deque[tuple[float, object]] = field(default_factory=deque)
+
+    def put(self, t_s: float, what: object) -> None:
+        self.held.append((t_s, what))
+
+    def take(self, t_s: float) -> Iterator[object]:
+        while not self.cut and self.held and t_s >= self.held[0][0] + self.delay_s:
+            yield self.held.popleft()[1]
+
+
+class Node:
+    """Holds its part as `Bond` does: by answers that it knows to be heard, 2 s long. in_force_w: a lower part takes a
+    while to hold."""
+
+    def __init__(self, name: str, rng: Random) -> None:
+        self.name, self.rng = name, rng
+        self.to, self.back = Wire(), Wire()
+        self.serial, self.part_w = 0, FLOOR_W
+        self.in_force_w, self.lower_s = FLOOR_W, 0.0
+        self.heard_s = -HOLD_S
+        self.answers: dict[int, float] = {}
+        self.number = 0
+        self.jobs: tuple[JobBooks, ...] = (job(),)
+
+    def live(self, t_s: float) -> None:
+        for word in self.to.take(t_s):
+            assert isinstance(word, tuple)
+            number, known, serial, part_w = word
+            self.heard_s = max(self.heard_s, self.answers.get(known, self.heard_s))
+            self.answers[number], self.number = t_s, number
+            self.hold(t_s, serial, part_w)
+            self.say(t_s)
+        if self.serial and t_s >= self.heard_s + HOLD_S:
+            self.hold(t_s, 0, 0.0)
+        if t_s >= self.lower_s:
+            self.in_force_w = self.part_w
+
+    def hold(self, t_s: float, serial: int, part_w: float) -> None:
+        self.serial = 0 if t_s >= self.heard_s + HOLD_S else serial
+        part_w = max(part_w, FLOOR_W) if self.serial else FLOOR_W
+        if part_w < self.in_force_w and part_w != self.part_w:
+            self.lower_s = t_s + self.rng.uniform(0.05, 0.8)
+        elif part_w >= self.in_force_w:
+            self.in_force_w = part_w
+        self.part_w = part_w
+
+    def say(self, t_s: float) -> None:
+        may_w = max(self.part_w, self.in_force_w)
+        self.back.put(t_s, replace(books(*self.jobs, serial=self.serial, may_w=may_w), number=self.number))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_lines_do_the_sum_in_force_is_within_the_budget_but_after_a_drop(seed: int) -> None:
+    rng = Random(seed)
+    nodes, budget_w = [Node(name, rng) for name in "abcd"], 1500.0
+    parts, words, answered = Parts(budget_w), dict[int, float](), dict.fromkeys("abcd", 0)
+    number, next_word_s, dropped_s, most_w = 0, 0.0, -10.0, 0.0
+    for node in nodes:  # a site begins once all have spoken
+        parts.report(0.0, node.name, books(job()), 0.0)
+    for step in range(6000):
+        t_s = 0.02 * step
+        if step == 5200:  # from here on all lines work: all come back
+            for node in nodes:
+                node.to.cut = node.back.cut = False
+        calm = step >= 5200
+        if rng.random() < 0.004 and not calm:
+            wire = rng.choice([rng.choice(nodes).to, rng.choice(nodes).back])
+            wire.cut = not wire.cut and sum(node.to.cut + node.back.cut for node in nodes) < 2
+        if rng.random() < 0.002 and not calm:
+            budget_w, dropped_s = rng.choice([1000.0, 1250.0, 1500.0]), t_s
+            parts.budget(t_s, budget_w)
+        if rng.random() < 0.004 and not calm:
+            one = rng.choice(nodes)
+            one.jobs = () if one.jobs else (job(),)
+        for node in nodes:
+            node.live(t_s)
+            for said in node.back.take(t_s):
+                assert isinstance(said, Books)
+                answered[node.name] = said.number
+                parts.report(t_s, node.name, said, words[said.number])
+        if parts.decide(t_s).orders or t_s >= next_word_s:
+            number, next_word_s = number + 1, t_s + 0.4
+            words[number] = t_s
+            for node in nodes:
+                node.to.put(t_s, (number, answered[node.name], *parts.part(node.name)))
+        in_force_w = sum(node.in_force_w for node in nodes)
+        most_w = max(most_w, in_force_w / budget_w)
+        if t_s > dropped_s + LEASE_S + 1.0:
+            assert in_force_w <= budget_w + 1e-6, f"at {t_s:.2f} s"
+    assert most_w > 0.95  # it is used
+    targets_w = {one.name: one.target_w for one in parts}
+    assert {node.name: node.part_w for node in nodes} == pytest.approx(targets_w)

@@ -1,0 +1,135 @@
+"""What is logged of a run, from its events."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from autocap.events import DeviceFound, Event, State, StateEntered, TrialEnded, TrialWithdrawn
+from autocap.plugins.trackers.rows import EMULATED, EVERY_S, PHASES, PREFIX, Rows
+from autocap.plugins.trackers.sink import Row
+from tests.doubles.logs import status_after
+from tests.doubles.told import tally, told
+
+
+def taken(events: list[Event]) -> tuple[Rows, list[Row]]:
+    """A log that is read at once, when the run is over."""
+    rows = Rows()
+    return rows, [row for event in events for row in rows.take(event)]
+
+
+def of(rows: list[Row], key: str) -> list[float]:
+    return [row.numbers[f"{PREFIX}{key}"] for row in rows if f"{PREFIX}{key}" in row.numbers]
+
+
+def test_of_modelled_power_every_key_says_so() -> None:
+    for emulated in (True, False):
+        rows, found = taken(told(emulated=emulated))
+        keys = [*rows.result.row.numbers, *rows.result.words, *(key for row in found for key in row.numbers)]
+        assert {key.startswith(PREFIX + EMULATED) for key in keys} == {emulated}
+        assert {key.startswith(PREFIX) for key in keys} == {True}
+
+
+def test_that_a_trial_does_not_count_any_more_is_logged_as_well() -> None:
+    log = told(emulated=False)
+    gone = TrialWithdrawn(t_s=log[-1].t_s, cap_w=160.0, since_s=0.0, reason="it was miscounted")
+    _, found = taken([*log[:-1], gone, log[-1]])
+    assert of(found, "trial/withdrawn_cap_w") == [160.0]
+
+
+def test_a_trial_is_logged_with_its_errors_and_one_that_failed_is_not() -> None:
+    log = told(emulated=False)
+    _, found = taken(log)
+    measured = [event.trial for event in log if isinstance(event, TrialEnded) and event.trial.measurement is not None]
+    assert of(found, "trial/number") == [1.0, 2.0, 3.0, 4.0, 6.0]
+    assert of(found, "trial/cap_w") == [trial.cap_w for trial in measured]
+    assert of(found, "trial/metric") == [trial.cost for trial in measured]
+    assert of(found, "trial/metric_stderr") == [trial.cost_stderr for trial in measured]
+    assert of(found, "trial/pruned") == [0.0, 0.0, 1.0, 0.0, 0.0]
+    windows = [trial.measurement for trial in measured if trial.measurement is not None]
+    errors_j = [one.energy_per_iteration_j * one.energy_rel_stderr for one in windows]
+    assert of(found, "trial/energy_per_iteration_stderr_j") == pytest.approx(errors_j)
+
+
+def test_power_and_time_are_means_between_two_tallies_and_told_once_each() -> None:
+    rows, found = taken(told(emulated=False))
+    found += rows.now()
+    assert of(found, "power_w") == pytest.approx([170.0, 170.0, 85.0 * 9740 / 5470])
+    assert of(found, "time_per_iteration_s") == pytest.approx([0.5, 0.5, 5470 / 9740])
+
+
+def test_a_log_that_is_read_late_tells_what_was_when_at_most_once_a_second() -> None:
+    rows, found = taken(told(emulated=False))
+    stands = [(row.t_s, row.numbers[f"{PREFIX}phase"]) for row in found if f"{PREFIX}phase" in row.numbers]
+    places = {PHASES[int(place)] for _, place in stands}
+    assert {State.BASELINE, State.SEARCHING, State.CONFIRMING, State.HOLDING} <= places
+    times_s = [t_s for t_s, _ in stands]
+    assert all(later - earlier >= EVERY_S for earlier, later in pairwise(times_s))
+    (last,) = rows.now()  # what changed with the end
+    assert last.numbers[f"{PREFIX}phase"] == PHASES.index(State.DONE)
+    assert last.numbers[f"{PREFIX}cap_w"] == 260.0
+    assert list(rows.now()) == []
+
+
+def test_a_state_that_changes_all_the_time_does_not_flood_a_tracker() -> None:
+    log = told()[:3]
+    log += [StateEntered(t_s=2.0 + n / 100, state=(State.PAUSED, State.HOLDING)[n % 2]) for n in range(1000)]
+    _, found = taken(log)
+    assert 5 <= len(found) <= 11
+
+
+def test_the_end_has_the_numbers_of_the_report_and_its_sentences() -> None:
+    log = told(emulated=False)
+    rows, _ = taken(log)
+    result, summary = rows.result, status_after(log).summary
+    assert summary is not None
+    assert summary.versus_baseline is not None
+    assert summary.totals is not None
+    numbers = {key.removeprefix(PREFIX): value for key, value in result.row.numbers.items()}
+    assert numbers["kept_cap_w"] == 160.0
+    assert numbers["versus_baseline/energy_pct"] == summary.versus_baseline.energy_pct
+    assert numbers["versus_baseline/energy_stderr_pct"] == summary.versus_baseline.energy_stderr_pct
+    assert numbers["totals/energy_j"] == summary.totals.energy_j
+    assert result.words["autocap/kept"] == "160 W"
+    assert result.words["autocap/headline"].startswith("160 W instead of 260 W: 24 % less energy")
+    assert result.words["autocap/verdict"].startswith("kept 160 W: energy -23.9 ± ")
+    assert not result.killed
+
+
+def test_of_a_killed_run_is_told_how_far_it_came() -> None:
+    rows, _ = taken(told()[:8])
+    assert rows.result.killed
+    assert rows.result.words["autocap/emulated/headline"] == "Nothing decided yet"
+
+
+def test_numbers_that_are_infinite_are_left_out() -> None:
+    endless = replace(tally(5.0, 10.0), energy_j=float("inf"))
+    _, found = taken([*told()[:3], endless, StateEntered(t_s=9.0, state=State.DONE)])
+    assert of(found, f"{EMULATED}power_w") == []
+    assert of(found, f"{EMULATED}time_per_iteration_s") == [0.5]
+
+
+def test_settings_have_no_word_of_the_command() -> None:
+    rows, _ = taken(told())
+    assert rows.settings["autocap/emulated_power"] is True
+    assert rows.settings["autocap/metric"] == "eds"
+    assert "train.py" not in str(rows.settings)
+
+
+def test_each_gpu_has_its_cap_where_there_are_several() -> None:
+    log = told(emulated=False)[:3]
+    device = log[1]
+    assert isinstance(device, DeviceFound)
+    two = replace(device, gpus=device.gpus * 2, original_w=(260.0, 250.0))
+    _, found = taken([log[0], two, log[2], tally(5.0, 10.0)])
+    assert (of(found, "cap_w"), of(found, "gpu0/cap_w"), of(found, "gpu1/cap_w")) == ([260.0], [260.0], [250.0])
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_no_key_is_the_folder_of_another(emulated: bool) -> None:
+    """A store of files, as MLflow's, has a path for each."""
+    rows = Rows()
+    numbers = {key for event in told(emulated=emulated) for row in rows.take(event) for key in row.numbers}
+    numbers |= rows.result.row.numbers.keys()
+    for keys in (numbers, rows.settings.keys() | rows.result.words.keys()):
+        assert not [(one, other) for one in keys for other in keys if other.startswith(f"{one}/")]
