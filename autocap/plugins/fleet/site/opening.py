@@ -39,8 +39,9 @@ class Reached:
 
 
 def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
-    """The whole life of a site; its exit status. leash, resumed: as `manager.opening.manage` has them. Raises AutocapError
-    where it cannot begin; by then nothing is set on any node."""
+    """The whole life of a site; its exit status. leash, resumed: as `manager.opening.manage` has them.
+
+    Raises AutocapError where it cannot begin; by then nothing is set on any node."""
     clock, state_dir = MonotonicClock(), default_path()
     StateDir(state_dir).close()
     html.stylesheet()
