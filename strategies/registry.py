@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Protocol
 
 import numpy as np
 
+from autocap import registry
 from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
@@ -19,20 +19,7 @@ from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
 from autocap.strategies.shape import SHAPE, complaints
 
-# Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
-BUILTIN = {
-    "bandit": "autocap.strategies.bandit:Bandit",
-    "bayesian": "autocap.strategies.bayesian:Bayesian",
-    "fixed": "autocap.strategies.fixed:Fixed",
-    "golden": "autocap.strategies.golden:Golden",
-    "linear": "autocap.strategies.linear:Linear",
-    "model": "autocap.strategies.model:Model",
-    # How other tools search, for comparison.
-    "depo-linear": "autocap.strategies.baselines:DepoLinear",
-    "depo-golden": "autocap.strategies.baselines:DepoGolden",
-    "gpoeo": "autocap.strategies.baselines:Gpoeo",
-    "zeus-scan": "autocap.strategies.baselines:ZeusScan",
-}
+BUILTIN = registry.ours("strategies")
 
 
 class StrategyFactory(Protocol):
@@ -61,7 +48,7 @@ def find(name: str) -> StrategyFactory:
     if ":" in name:
         with _current_directory():
             return _imported(name)
-    registered = plugged_in()
+    registered = registry.plugged_in("strategies")
     if name not in registered:
         known = [*BUILTIN, *sorted(registered)]
         raise UsageError(
@@ -69,11 +56,6 @@ def find(name: str) -> StrategyFactory:
             "package.module:Class"
         )
     return _imported(registered[name])
-
-
-def plugged_in() -> dict[str, str]:
-    """The strategies of other packages, by name: `package.module:Class`."""
-    return {entry.name: entry.value for entry in entry_points(group="autocap.strategies")}
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
+from autocap import registry
 from autocap.cli import command_words
 from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
@@ -26,30 +26,33 @@ from autocap.version import __version__
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
 _MOST_WORDS = 1000  # argparse takes seconds for ten times as many
 
-# name -> module:class and the line that `autocap --help` shows.
-COMMANDS = {
-    "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
-    "attach": ("autocap.cli.run:Attach", "tune a job that runs already"),
-    "sweep": ("autocap.cli.sweep:Sweep", "run a command under every cap, and compare what they cost"),
-    "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
-    "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
-    "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
-    "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
-    "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
-    "budget": (
-        "autocap.plugins.fleet.cli.budget:Budget",
-        "share a power budget among the jobs of this machine, or plan one",
-    ),
-    "recur": ("autocap.plugins.recur.cli:Recur", "run a job that comes again with the batch size that costs least"),
-    "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
-    "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
-    "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
-    "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
-    "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
+# The line that `autocap --help` shows of each.
+_SUMMARIES = {
+    "run": "start a command and tune its power caps while it runs",
+    "attach": "tune a job that runs already",
+    "sweep": "run a command under every cap, and compare what they cost",
+    "devices": "show the GPUs that there are, and whether their limits can be set",
+    "restore": "put back what a killed run left behind",
+    "report": "show a finished, killed or running run",
+    "runs": "list the runs that were made here, the latest first",
+    "memory": "show or forget what is remembered of jobs",
+    "budget": "share a power budget among the jobs of this machine, or plan one",
+    "recur": "run a job that comes again with the batch size that costs least",
+    "period": "show what the detector sees in a recorded trace",
+    "helper": "lend power limits to users who may not set them",
+    "config": "show every setting of a command, and where it comes from",
+    "completion": "print what completes all this in bash, zsh or fish",
+    "help": "show this, or the options of one command",
 }
 WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
 WITH_SETTINGS = ("run", "attach", "sweep")  # the commands that files and variables hold settings for
-UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
+INSIDE = "inside"  # what autocap.tune starts; not listed
+
+
+def commands() -> dict[str, str]:
+    """The line that stands for each command in the help, by name; those of other packages name theirs."""
+    others = {name: f"from another package ({where})" for name, where in registry.plugged_in("commands").items()}
+    return {name: _SUMMARIES[name] for name in registry.ours("commands")} | others
 
 
 class Command(Protocol):
@@ -220,20 +223,16 @@ def overview() -> Parser:
         usage="autocap [--version] [--help] COMMAND …",
     )
     parser.add_argument("--version", action="version", version=f"autocap {__version__}")
-    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
+    lines = [f"  {name:<12}{summary}" for name, summary in commands().items()]
     parser.epilog = "\n".join(["commands:", *lines, "", "`autocap help COMMAND` shows a command's options."])
     first = parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
-    offer(first, lambda: {name: summary for name, (_, summary) in COMMANDS.items()})
+    offer(first, commands)
     return parser
 
 
 def parser_of(name: str) -> tuple[Command, Parser]:
     """A command and the parser of its options. Raises UsageError where there is no such command."""
-    if name not in COMMANDS | UNLISTED:
-        meant = did_you_mean(name, COMMANDS)
-        raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(COMMANDS)}")
-    module, _, cls = (COMMANDS | UNLISTED)[name][0].partition(":")
-    command: Command = getattr(import_module(module), cls)()
+    command = command_named(name)
     parser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False, add_help=False)
     command.prepare_parser(parser)
     has_rare = any(getattr(action, "rare", False) for action in parser._actions)
@@ -247,6 +246,19 @@ def parser_of(name: str) -> tuple[Command, Parser]:
         help=f"show this; {ALL}: every option" if has_rare else "show this",
     )
     return command, parser
+
+
+def command_named(name: str) -> Command:
+    """Raises UsageError where there is no such command."""
+    found: type[Command]
+    if name == INSIDE:
+        from autocap.cli.run import Inside as found
+    elif name in registry.ours("commands") or name in commands():
+        found = registry.load("commands", name)
+    else:
+        known = commands()
+        raise UsageError(f"unknown command '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}")
+    return found()
 
 
 def entry() -> NoReturn:

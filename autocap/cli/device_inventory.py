@@ -1,17 +1,14 @@
 """What `autocap devices` finds on a machine, and its JSON."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from autocap import devices
+from autocap import registry
 from autocap.cli.device_sensors import SensorSeen, sensors_of
 from autocap.cli.device_setters import Setter, Setters, together
 from autocap.devices import permission
 from autocap.errors import DeviceError
-from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
-from autocap.plugins.fleet.budget.words import Ask, Standing
 
 if TYPE_CHECKING:
     from autocap.devices.nvml import Library, NvmlGpu
@@ -54,19 +51,10 @@ class Package(Limited):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """That runs here. pid: of its manager. gpus: UUIDs of those whose limits it holds."""
-
-    watts: float
-    policy: str
-    pid: int
-    gpus: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """unavailable: why no GPU is shown, or not every one; likewise packages_unavailable. other_kinds: of devices from
-    other packages, with their modules. budget: `None` where none runs."""
+    other packages, with their modules. budget: what holds the
+    limits of some, as `autocap.plugins.fleet.budget.holder.Held`; `None` where none runs."""
 
     driver_version: str | None
     unavailable: str | None
@@ -74,17 +62,7 @@ class Inventory:
     packages: tuple[Package, ...]
     packages_unavailable: str | None
     other_kinds: dict[str, str]
-    budget: Budget | None = None
-
-
-def _budget() -> Budget | None:
-    try:
-        with closing(call()) as there:
-            standing = there.ask(Ask(), Standing)
-    except (NoBudget, ManagerLost):
-        return None
-    held = (*standing.free, *(uuid for job in standing.jobs for uuid in job.devices))
-    return Budget(watts=standing.budget_w, policy=standing.policy, pid=standing.pid, gpus=tuple(sorted(held)))
+    budget: Mapping[str, Any] | None = None
 
 
 def _gpus(library: "Library", inventory: "Sequence[NvmlGpu]", setters: Setters) -> tuple[Gpu, ...]:
@@ -178,8 +156,8 @@ def here() -> Inventory:
         gpus=gpus,
         packages=packages,
         packages_unavailable=packages_unavailable,
-        other_kinds=devices.plugged_in(),
-        budget=_budget(),
+        other_kinds=registry.plugged_in("devices"),
+        budget=registry.load("holders", "budget").inventory() if "budget" in registry.ours("holders") else None,
     )
 
 
@@ -192,7 +170,6 @@ def inventory_of(said: Mapping[str, Any]) -> Inventory:
     try:
         gpus = tuple(Gpu(**{**limited(one), "sensor": SensorSeen(**one["sensor"])}) for one in said["gpus"])
         packages = tuple(Package(**{**limited(one), "zones": tuple(one["zones"])}) for one in said["packages"])
-        budget = None if said["budget"] is None else Budget(**{**said["budget"], "gpus": tuple(said["budget"]["gpus"])})
-        return Inventory(**{**said, "gpus": gpus, "packages": packages, "budget": budget})
+        return Inventory(**{**said, "gpus": gpus, "packages": packages})
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None

@@ -46,8 +46,8 @@ def _lines(found: Inventory) -> "Iterator[str | Table]":
 
 def _budget(found: Inventory) -> Iterator[str]:
     if (one := found.budget) is not None:
-        held = f"{len(one.gpus)} GPU{'s' * (len(one.gpus) > 1)}"
-        yield f"a power budget of {one.watts:g} W runs here (PID {one.pid}), which sets the limits of {held}"
+        held = f"{len(one['gpus'])} GPU{'s' * (len(one['gpus']) > 1)}"
+        yield f"a power budget of {one['watts']:g} W runs here (PID {one['pid']}), which sets the limits of {held}"
 
 
 def _lines_on_nodes(nodes: Mapping[str, Inventory | str]) -> "Iterator[str | Table]":

@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import asdict
 
+from autocap import registry
 from autocap.cli.device_inventory import Inventory, here
 from autocap.config import values
 from autocap.errors import UsageError
@@ -52,11 +53,12 @@ class Devices:
 
 def _on_nodes(args: argparse.Namespace) -> int:
     from autocap.cli.device_tables import show_nodes
-    from autocap.plugins.fleet.cli.device_nodes import gathered
 
     if args.job is not None and args.nodes != "slurm":
         raise UsageError(f"--job {args.job} names a Slurm job; use --nodes slurm, or drop it")
-    found = gathered(args.nodes, args.job)
+    found: dict[str, Inventory | str] = registry.of_plugin("inventories", "nodes", f"--nodes {args.nodes}")(
+        args.nodes, args.job
+    )
     missing = {node: why for node, why in found.items() if not isinstance(why, Inventory)}
     if args.json:
         there = {node: asdict(one) for node, one in found.items() if isinstance(one, Inventory)}

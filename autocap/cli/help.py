@@ -15,19 +15,19 @@ class Help:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        from autocap.cli import COMMANDS  # which imports this module by its name
+        from autocap.cli import commands  # which imports this module by its name
 
         explained = parser.add_argument(
             "command", metavar="COMMAND|PAGE", nargs="?", type=values.word, help="the command to explain, or the page"
         )
-        offer(explained, lambda: list(COMMANDS))
+        offer(explained, commands)
         parser.add_argument("all", metavar="all", nargs="?", choices=("all",), help="of a command: every option")
 
     def run(self, args: argparse.Namespace) -> int:
-        from autocap.cli import COMMANDS, overview, parser_of  # which import this module by its name
+        from autocap.cli import commands, overview, parser_of  # which import this module by its name
 
         name = args.command
-        page = None if name is None or name in COMMANDS else _page(name.removeprefix("docs/").removesuffix(".md"))
+        page = None if name is None or name in commands() else _page(name.removeprefix("docs/").removesuffix(".md"))
         if page is not None:
             put(*page.splitlines())
         else:

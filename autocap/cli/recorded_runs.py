@@ -1,12 +1,13 @@
 """The runs that lie in a directory: which there are, and what each came to."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap import registry
 from autocap.errors import AutocapError, RunDirectoryError
-from autocap.events import Event
+from autocap.events import Event, record_kind
 from autocap.reports.past_run import (
     FINISHED,
     KILLED,
@@ -35,16 +36,15 @@ _LONG_AGO = float("-inf")
 
 
 def presentation(directory: Path, events: Sequence[Event]) -> "Presentation":
-    """The report on a run, a sweep or a budget. Raises RunDirectoryError."""
-    from autocap.plugins.fleet.reports.document import present_budget
-    from autocap.plugins.fleet.reports.history import is_budget
+    """The report on a run, a sweep or what a plug-in records. Raises RunDirectoryError."""
     from autocap.reports.rendering import present_run
     from autocap.sweep.document import present_sweep
-    from autocap.sweep.summary import is_sweep
 
-    if is_budget(events):
-        return present_budget(directory, events)
-    return present_sweep(events) if is_sweep(events) else present_run(directory, events)
+    kind = record_kind(events)
+    if kind in registry.ours("records"):
+        present: Callable[[Path, Sequence[Event]], Presentation] = registry.load("records", kind)
+        return present(directory, events)
+    return present_sweep(events) if kind == "sweep" else present_run(directory, events)
 
 
 def runs_in(place: Path) -> list[Path]:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap import registry
 from autocap.blas_threads import one_thread
 from autocap.cli import options
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.config.option import Group
 from autocap.errors import RunDirectoryError, UsageError
-from autocap.events import Event, RunStarted
+from autocap.events import Event, RunStarted, record_kind
 from autocap.runlog.directory import RUNS
 from autocap.streams import note, put, put_json
 from autocap.streams.terminal import columns, encoding_of
@@ -124,14 +125,11 @@ def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> li
 
     Raises RunDirectoryError for a sweep or a budget, UsageError for a currency without a price.
     """
-    from autocap.plugins.fleet.reports.history import is_budget
-    from autocap.sweep.summary import is_sweep
-
     given = [f"--{name.replace('_', '-')}" for name in _RATES if hasattr(args, name)]
-    what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
-    if given and what is not None:
+    what = record_kind(events)
+    if given and what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, whose report knows no rates; leave {given[0]} out")
-    if args.slurm is not None and what is not None:
+    if args.slurm is not None and what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, and --slurm is about a run; leave it out")
     return [
         replace(event, rates=options.rates_of(vars(args), event.rates))
@@ -157,14 +155,12 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
-    from autocap.plugins.fleet.reports.history import is_budget
     from autocap.reports.summary.summarise import summarise
     from autocap.runlog.event_log import read_events
-    from autocap.sweep.summary import is_sweep
 
     events = read_events(directory, damaged.append)
-    what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
-    if what is not None:
+    what = record_kind(events)
+    if what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, and only runs can be compared; show it by itself")
     return summarise(events)
 
@@ -176,7 +172,6 @@ def load() -> None:
     from rich.console import Console
 
     from autocap.cli import follow, recorded_runs, slurm_books  # noqa: F401
-    from autocap.plugins.fleet.reports import document as budget_document  # noqa: F401
     from autocap.reports import comparison, html, text  # noqa: F401
     from autocap.reports import slurm_books as _books  # noqa: F401
     from autocap.reports.document import Document, Table
@@ -185,6 +180,9 @@ def load() -> None:
     from autocap.reports.live.view import View
     from autocap.sweep import document  # noqa: F401
 
+    for kind in ("events", "records"):
+        for name in registry.ours(kind):
+            registry.load(kind, name)
     table = Table(heading="", titles=("W", ""), rows=(("1", "kept"),))
     empty = dict.fromkeys(("kicker", "headline", "aim", "label", "version"), "")
     nothing = Document(**empty, remarks=(), facts=(), warnings=(), body=(table,), job=(("command", ""),))

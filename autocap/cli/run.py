@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from autocap import registry
 from autocap.cli import Parser, options
 from autocap.cli.session_clock import session_clock
 from autocap.config import RunConfig, values
-from autocap.errors import AutocapError, EngineUnavailable, UsageError
+from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.streams import note, put
 
@@ -32,13 +33,7 @@ class Run:
         with session_clock() as clock:
             from autocap.session.modes import run
 
-            try:
-                place = _place(config, clock)
-            except EngineUnavailable as error:  # no reason to keep the command from running
-                from autocap.plugins.fleet.nodes.place import nowhere
-
-                place = nowhere(error)
-            return run(config, clock, place)
+            return run(config, clock, _place(config, clock, begins=True))
 
 
 class Attach:
@@ -103,9 +98,9 @@ class Inside:
             return error.exit_status
 
 
-def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None) -> "Place":
-    """Where the job runs. pid: of one that runs already on this machine. Raises AutocapError where its nodes cannot be
-    told."""
+def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, begins: bool = False) -> "Place":
+    """Where the job runs. pid: of one that runs already on this machine. begins: we start it. Raises AutocapError where
+    its nodes cannot be told."""
     from autocap.session.place import LocalPlace
 
     if config.nodes is None:
@@ -115,11 +110,11 @@ def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None) -> "
             f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
             "each node to set limits"
         )
-    from autocap.plugins.fleet.nodes.engines import carrier
-    from autocap.plugins.fleet.nodes.place import ClusterPlace
-
     with clock.lifted():
-        return ClusterPlace(carrier(config.nodes, config.job), pid)
+        place: Place = registry.of_plugin("places", "nodes", f"--nodes {config.nodes}")(
+            config.nodes, config.job, pid, begins=begins
+        )
+        return place
 
 
 def checked(words: Sequence[str]) -> RunConfig:

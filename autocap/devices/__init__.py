@@ -13,25 +13,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from autocap import registry
 from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
 from autocap.errors import DeviceUnavailable, UsageError
-from autocap.job.invoking_user import invoking_user, privileged
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
-from autocap.job.trusted_code import require_trusted_module
 from autocap.spelling import did_you_mean
 
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock
     from autocap.config import RunConfig
 
-# kind -> module, imported only where it is used. Other packages add theirs through entry points of this group: the
-# kind as the name, the module as the value.
-_MODULES = {
-    "nvml": "autocap.devices.nvml",
-    "rapl": "autocap.devices.rapl",
-    "emulated": "autocap.devices.emulated",
-}
-_GROUP = "autocap.devices"
+_GROUP = "devices"
 _AUTO = "auto"  # NVML, where it is there
 
 
@@ -39,18 +32,19 @@ def check_name(name: str) -> None:
     """Raises UsageError where --device NAME is no kind that there is, or has an argument that its kind does not take,
     and DeviceUnavailable where the kind's module fails."""
     kind, colon, argument = name.partition(":")
-    if name in (_AUTO, *_MODULES):
+    ours = registry.ours(_GROUP)
+    if name in (_AUTO, *ours):
         return
-    plugged = plugged_in()
+    plugged = registry.plugged_in(_GROUP)
     if name in plugged:
         return
-    if colon and kind in (_MODULES | plugged):
+    if colon and kind in (ours | plugged):
         check = getattr(_module(kind), "check_argument", None)
         if check is not None:
             check(argument)
             return
     kinds = ", ".join([_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged)])
-    meant = did_you_mean(kind, [_AUTO, *_MODULES, *plugged])
+    meant = did_you_mean(kind, [_AUTO, *ours, *plugged])
     raise UsageError(f"unknown device '{name}'{meant}; choose one of {kinds}")
 
 
@@ -86,20 +80,11 @@ def prepare(kind: str) -> None:
 
 
 def _module(kind: str) -> ModuleType:
-    name = _MODULES.get(kind) or plugged_in().get(kind)
-    if name is None:
+    if kind not in registry.ours(_GROUP) and kind not in registry.plugged_in(_GROUP):
         raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap")
-    user = None if kind in _MODULES else invoking_user()
-    if user is not None:
-        require_trusted_module(name, user)
     try:
-        return import_module(name)
+        return cast(ModuleType, registry.load(_GROUP, kind))
+    except UsageError:  # under sudo
+        raise
     except Exception as error:  # a plug-in's module may raise anything while it is imported
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be used: {type(error).__name__}: {error}") from error
-
-
-def plugged_in() -> dict[str, str]:
-    """The modules of other packages, by kind."""
-    from importlib.metadata import entry_points  # slow to import, and seldom needed
-
-    return {point.name: point.value for point in entry_points(group=_GROUP)}

@@ -4,22 +4,10 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 `summarise` folds them into a Summary.
 """
 
-from autocap.events.budget import (
-    TUNER_CAME,
-    BudgetChanged,
-    BudgetEvent,
-    BudgetReserved,
-    BudgetShort,
-    BudgetStarted,
-    CapGranted,
-    CapHeld,
-    CapLowered,
-    JobJoined,
-    JobLeft,
-    JobWeighed,
-)
+from collections.abc import Sequence
+
+from autocap.events.base import KINDS, PluginEvent, event, name_of
 from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
-from autocap.events.recur import RecurEvent, RecurrenceEnded, RecurrenceStarted
 from autocap.events.run import (
     ASKED,
     BLOCK_ENDED,
@@ -72,23 +60,16 @@ from autocap.events.sweep import (
 )
 from autocap.events.totals import LastTotals
 
-Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent | RecurEvent
+Event = RunEvent | SearchEvent | SweepEvent | PriceEvent | PluginEvent
 
 __all__ = [
     "ASKED",
     "BLOCK_ENDED",
     "JOB_ENDED",
-    "TUNER_CAME",
+    "KINDS",
     "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",
-    "BudgetChanged",
-    "BudgetReserved",
-    "BudgetShort",
-    "BudgetStarted",
-    "CapGranted",
-    "CapHeld",
-    "CapLowered",
     "CapSet",
     "Decided",
     "DeviceFound",
@@ -99,9 +80,6 @@ __all__ = [
     "Granted",
     "HeldMeasured",
     "IdleEstimated",
-    "JobJoined",
-    "JobLeft",
-    "JobWeighed",
     "LastTotals",
     "LimitRestored",
     "MetricInfo",
@@ -110,12 +88,11 @@ __all__ = [
     "PerGpuDecided",
     "PerGpuTried",
     "PlannedRun",
+    "PluginEvent",
     "Predicted",
     "ProgramFound",
     "ProgressFound",
     "Quoted",
-    "RecurrenceEnded",
-    "RecurrenceStarted",
     "Remembered",
     "RunEnded",
     "RunStarted",
@@ -134,4 +111,14 @@ __all__ = [
     "Used",
     "Warned",
     "WouldTry",
+    "event",
+    "name_of",
+    "record_kind",
 ]
+
+
+def record_kind(found: Sequence[Event]) -> str:
+    """What a record is of, by its events: "run", "sweep", or what a plug-in calls its own."""
+    begun = (event.begins for event in found[:3] if isinstance(event, PluginEvent) and event.begins is not None)
+    sweeps = any(isinstance(event, SweepStarted) for event in found)
+    return next(begun, "sweep" if sweeps else "run")

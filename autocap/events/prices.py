@@ -1,9 +1,9 @@
 """What is announced of prices and carbon that change: the value in force, and the caps that follow it."""
 
-from dataclasses import dataclass
+from autocap.events.base import event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("sourced")
 class Sourced:
     """Where the values of a kind are read, once the first are. kind: as Quoted has it. currency: of the money."""
 
@@ -13,7 +13,7 @@ class Sourced:
     currency: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("quoted")
 class Quoted:
     """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
     kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known. since_s: when it
@@ -31,7 +31,7 @@ class Quoted:
         return self.t_s if self.since_s is None else self.since_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("followed")
 class Followed:
     """Other caps hold from now on, watts per device, because of the value in force. gain: what that should save, of
     what an iteration at the limits found on arrival costs or emits at that value; 0.01 is one per cent."""

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 from autocap.config.option import TakenSetting
+from autocap.events.base import event
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
@@ -51,7 +52,7 @@ class OptionValue:
     value: str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("run_started")
 class RunStarted:
     """The first event of every run. started_at: ISO 8601 with offset."""
 
@@ -68,7 +69,7 @@ class RunStarted:
     rates: Rates = NO_RATES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("program_found")
 class ProgramFound:
     """Under sudo, which program a command's name stands for, where that is another than in sudo's own PATH.
 
@@ -81,7 +82,7 @@ class ProgramFound:
     plain: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("settings_taken")
 class SettingsTaken:
     """Which settings the command line did not give, where there are any."""
 
@@ -89,7 +90,7 @@ class SettingsTaken:
     settings: tuple[TakenSetting, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("actuator_chosen")
 class ActuatorChosen:
     """Who sets the limits of the devices, where they are real ones.
 
@@ -104,7 +105,7 @@ class ActuatorChosen:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("device_found")
 class DeviceFound:
     """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
 
@@ -119,7 +120,7 @@ class DeviceFound:
     driver: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("remembered")
 class Remembered:
     """What earlier runs of the same job on such devices have shown, and this one begins from.
 
@@ -135,7 +136,7 @@ class Remembered:
     cap_w: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("node_metered")
 class NodeMetered:
     """The machine's power counts as well; announced again at the end, when its refresh period is known.
 
@@ -152,7 +153,7 @@ class NodeMetered:
     standard_idle_w: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("idle_estimated")
 class IdleEstimated:
     """What the machine drew at rest, watts, and over how many seconds that was seen.
 
@@ -166,7 +167,7 @@ class IdleEstimated:
     gpus: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("progress_found")
 class ProgressFound:
     """Where the iteration count comes from. confidence: "high" or "low"."""
 
@@ -175,13 +176,13 @@ class ProgressFound:
     confidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("state_entered")
 class StateEntered:
     t_s: float
     state: State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("cap_set")
 class CapSet:
     """A limit was requested of every device, watts; `None` per device would mean unknown and does not occur."""
 
@@ -189,7 +190,7 @@ class CapSet:
     cap_w: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("tally")
 class Tally:
     """Running totals since the first counted iteration, announced every few seconds and at the end.
 
@@ -215,13 +216,13 @@ class Tally:
     paused_iterations: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("warned")
 class Warned:
     t_s: float
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("limit_restored")
 class LimitRestored:
     """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
 
@@ -235,7 +236,7 @@ class LimitRestored:
     restored: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("run_ended")
 class RunEnded:
     """The last event of a run or sweep that was not killed. exit_status: the child's, as `autocap run` returns it."""
 

@@ -1,11 +1,10 @@
 """What is announced of a search: the baseline, each trial, what is predicted and what is decided, caps per GPU too."""
 
-from dataclasses import dataclass
-
+from autocap.events.base import event
 from autocap.records import Measurement, Prediction, Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("baseline_measured")
 class BaselineMeasured:
     """rough: by the first iterations alone; a `BaselineRefined` follows where the search comes to its end."""
 
@@ -14,7 +13,7 @@ class BaselineMeasured:
     rough: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("baseline_refined")
 class BaselineRefined:
     """The baseline was rough, and is known now. trials: those since it was measured, oldest first, as they cost against
     this one; a failed one as it was."""
@@ -24,7 +23,7 @@ class BaselineRefined:
     trials: tuple[Trial, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("trial_started")
 class TrialStarted:
     """expected: how many trials the search is likely to take in all; `None` where that is not known."""
 
@@ -33,7 +32,7 @@ class TrialStarted:
     expected: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("trial_ended")
 class TrialEnded:
     """Its cost has the error of the baseline that it is held against in it."""
 
@@ -41,7 +40,7 @@ class TrialEnded:
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("trial_withdrawn")
 class TrialWithdrawn:
     """What the trials of a common cap, watts, have shown since the search began at since_s does not count any more."""
 
@@ -51,7 +50,7 @@ class TrialWithdrawn:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("predicted")
 class Predicted:
     """The end of a search by a strategy that predicts: what it expects of caps, against the last baseline."""
 
@@ -59,7 +58,7 @@ class Predicted:
     caps: tuple[Prediction, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("would_try")
 class WouldTry:
     """Under --observe: the caps that a search would have begun with, watts."""
 
@@ -67,7 +66,7 @@ class WouldTry:
     caps_w: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("decided")
 class Decided:
     """The end of CONFIRMING: what is held from here on, and why.
 
@@ -88,7 +87,7 @@ class Decided:
     cut_short: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("per_gpu_tried")
 class PerGpuTried:
     """Caps per GPU, watts, measured in turn with the common cap that was kept.
 
@@ -106,7 +105,7 @@ class PerGpuTried:
     measurement: Measurement | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("per_gpu_decided")
 class PerGpuDecided:
     """The end of the search for a cap per GPU: the caps held from here on, watts, and why.
 
@@ -124,7 +123,7 @@ class PerGpuDecided:
     as_confirmed: Measurement | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("granted")
 class Granted:
     """No device may hold more than this many watts from now on, by the budget that the job is under; `None` where
     nothing limits it any more."""
@@ -133,7 +132,7 @@ class Granted:
     ceiling_w: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("held_measured")
 class HeldMeasured:
     """What caps have shown that are held as the budget allows no others, or more than was tried."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from autocap.config import NODE_POWER, RANDOM
+from autocap.events.base import event
 from autocap.events.run import MetricInfo
 from autocap.records import GpuInfo
 
@@ -97,7 +98,7 @@ class FinishedRun:
     trouble: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("sweep_started")
 class SweepStarted:
     """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
 
@@ -112,13 +113,13 @@ class SweepStarted:
     runs_left: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("sweep_run_started")
 class SweepRunStarted:
     t_s: float
     run: PlannedRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event("sweep_run_ended")
 class SweepRunEnded:
     t_s: float
     finished: FinishedRun

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from autocap.errors import RunDirectoryError
-from autocap.events import Event
+from autocap.events import Event, record_kind
 from autocap.integrations import missing
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
@@ -72,11 +72,8 @@ _COLUMNS = [
 def load(directory: Path) -> Result:
     """The run that a directory holds: finished, killed, or as far as it has come. Raises RunDirectoryError where there
     is none, and of a sweep or a budget."""
-    from autocap.plugins.fleet.reports.history import is_budget
-    from autocap.sweep.summary import is_sweep
-
     events = read_events(directory)
-    what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
-    if what is not None:
+    what = record_kind(events)
+    if what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, and no run; show it with `autocap report {directory}`")
     return Result.of(summarise(events), events)

@@ -28,11 +28,10 @@ from autocap.config.values import Percentage
 from autocap.errors import AutocapError, ResultUnavailable, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
-from autocap.plugins import trackers as tracking
-from autocap.plugins.trackers.joined import joined
 from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.runlog.directory import default_directory
+from autocap.session.trackers import trackers
 from autocap.spelling import did_you_mean
 
 if TYPE_CHECKING:  # a summary needs what would make the script wait when the block begins
@@ -65,7 +64,7 @@ class Tuned:
         are wrong by themselves, TrackerUnavailable where `log_to` names one that is not installed."""
         words = _words(options)
         self._config = config = checked(words)
-        tracking.require(config.log_to)
+        self._logs = trackers(config.log_to)
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
         self._options = options
         self._result: Result | None = None
@@ -150,7 +149,7 @@ class Tuned:
     def _log_here(self, stack: ExitStack) -> set[str]:
         """Log to the trackers that have a run open in this script, until the stack closes; which they are. The process
         that tunes logs to the others."""
-        found = joined(dict.fromkeys(self._config.log_to), self.directory)
+        found = () if self._logs is None else self._logs.join(dict.fromkeys(self._config.log_to), self.directory)
         for one in found:
             one.start()
             stack.callback(one.end)
@@ -163,7 +162,7 @@ class Tuned:
     def _end(self, tuner: AttachedJob, refusal_fd: int) -> None:
         """End the process that tunes. refusal_fd: of the file in which it says why it could not begin."""
         self._died = tuner.poll() is not None
-        _end(tuner, _LONGEST_END_S + (tracking.PATIENCE_S if self._config.log_to else 0.0))
+        _end(tuner, _LONGEST_END_S + (0.0 if self._logs is None else self._logs.PATIENCE_S))
         self._why_not = os.pread(refusal_fd, _LONGEST_REFUSAL, 0).decode(errors="replace").strip() or None
 
 

@@ -1,15 +1,29 @@
 """What a source says now, whichever kind it is of."""
 
 from pathlib import Path
+from typing import Protocol
 
+from autocap import registry
 from autocap.config.values import shown
 from autocap.job.command_output import CommandFailed, output_of
 from autocap.prices.quote import CARBON, PRICE
 from autocap.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
 from autocap.runlog.input_file import InputRefused, read_input
 
-FILE, COMMAND, ENTSOE, GREAT_BRITAIN, ELECTRICITY_MAPS = "file:", "command:", "entsoe:", "gb", "electricitymaps:"
+FILE, COMMAND = "file:", "command:"
+_KINDS = {PRICE: "prices", CARBON: "carbon"}  # where services of each are registered
 _COMMAND_S = 30.0
+
+
+class Service(Protocol):
+    """A service that is asked over the network: a module, registered by the name that sources begin with."""
+
+    def missing(self) -> str | None:
+        """What has to be there before it can be asked, as a sentence; `None` where nothing lacks."""
+
+    def read(self, zone: str, wall_s: float) -> Series:
+        """What is known of a zone, "" for a service that has none, from a time on, seconds since 1970. Raises
+        SourceRefused."""
 
 
 def read_source(source: str, kind: str, wall_s: float) -> Series:
@@ -22,20 +36,9 @@ def read_source(source: str, kind: str, wall_s: float) -> Series:
         except CommandFailed as error:
             raise SourceRefused(f"{error}; {WANTED[kind]}") from error
         return parse(said, f"the output of {shown(source)}", kind)
-    # What speaks to servers takes longer to import than anything else here, and most runs ask none.
-    if kind == PRICE and source.startswith(ENTSOE):
-        from autocap.plugins.grid import entsoe
-
-        return entsoe.price(source.removeprefix(ENTSOE), wall_s)
-    if kind == CARBON and source == GREAT_BRITAIN:
-        from autocap.plugins.grid import great_britain
-
-        return great_britain.carbon(wall_s)
-    if kind == CARBON and source.startswith(ELECTRICITY_MAPS):
-        from autocap.plugins.grid import electricity_maps
-
-        return electricity_maps.carbon(source.removeprefix(ELECTRICITY_MAPS))
-    raise SourceRefused(f"{shown(source)} is no source of {kind}")
+    service = _service(source, kind)  # what speaks to servers takes longer to import than anything else here
+    assert service is not None
+    return service.read(source.partition(":")[2], wall_s)
 
 
 def read_file(path: Path, kind: str) -> Series:
@@ -53,14 +56,19 @@ def require(source: str, kind: str) -> None:
     something here. What has to be asked first is not asked."""
     if source.startswith(FILE):
         read_file(Path(source.removeprefix(FILE)), kind)
-    why_not = None
-    if source.startswith(ENTSOE):
-        from autocap.plugins.grid import entsoe
-
-        why_not = entsoe.missing()
-    elif source.startswith(ELECTRICITY_MAPS):
-        from autocap.plugins.grid import electricity_maps
-
-        why_not = electricity_maps.missing()
+    service = _service(source, kind)
+    why_not = None if service is None else service.missing()
     if why_not is not None:
         raise SourceRefused(why_not)
+
+
+def _service(source: str, kind: str) -> Service | None:
+    """The service that a source names; `None` for a file or a command. Raises SourceRefused for what nobody knows."""
+    name = source.partition(":")[0]
+    if f"{name}:" in (FILE, COMMAND):
+        return None
+    try:
+        found: Service = registry.load(_KINDS[kind], name)
+    except KeyError:
+        raise SourceRefused(f"{shown(source)} is no source of {kind}") from None
+    return found

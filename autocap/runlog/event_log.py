@@ -5,19 +5,19 @@ kernel releases the lock when its holder dies, also on another machine of a shar
 """
 
 import fcntl
+import functools
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
+from autocap import registry
 from autocap.errors import RunDirectoryError
-from autocap.events import Event, RunEnded
-from autocap.printable import printable_json
+from autocap.events import KINDS, Event, RunEnded, name_of
+from autocap.printable import printable, printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.json_text import parse
@@ -30,24 +30,18 @@ _MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes 
 _FIRST = 1 << 16  # bytes, in which the first line has room as a rule
 _TALLY = b'{"event": "tally"'
 _MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
+_LONGEST_NAME, _MOST_NAMES = 40, 5  # of events that nobody here knows
 _FREE_WITHIN_S, _LOOK_S = 1.0, 0.02  # of a lock that is held for a moment
 _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file
 
 logger = logging.getLogger(__name__)
 
 
-def _name(kind: type) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-
-
-_KINDS: dict[str, type[Event]] = {_name(kind): kind for kind in get_args(Event)}
-
-
 def line_of(event: Event) -> bytes:
     """An event as one line."""
     fields = encode(event)
     assert isinstance(fields, dict)
-    return (printable_json({"event": _name(type(event)), **fields}) + "\n").encode()
+    return (printable_json({"event": name_of(type(event)), **fields}) + "\n").encode()
 
 
 class EventLines:
@@ -63,6 +57,7 @@ class EventLines:
         self._too_long = False  # that line is, and what there was of it is dropped
         self._lines = self._parsed = 0
         self._damaged = self._first_damaged = 0
+        self._unknown: dict[str, int] = {}  # names of events, with how many there were
 
     def take(self, piece: bytes) -> list[Event]:
         """The events of the lines that are whole by now. Raises InputRefused where there are too many in all."""
@@ -88,6 +83,13 @@ class EventLines:
                 which = f"{self._damaged} lines are damaged and left out, the first is line {self._first_damaged}"
             self._say(f"{self._path}: {which}")
             self._damaged = self._first_damaged = 0
+        if self._unknown:
+            names = ", ".join(sorted(printable(name)[:_LONGEST_NAME] for name in self._unknown)[:_MOST_NAMES])
+            self._say(
+                f"{self._path}: {sum(self._unknown.values())} events are left out ({names}), as a later version or a "
+                "plug-in that is not here wrote them"
+            )
+            self._unknown = {}
 
     def _read(self, lines: Sequence[bytes]) -> list[Event]:
         found = []
@@ -104,7 +106,9 @@ class EventLines:
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 self._damage(number)
                 continue
-            if event is not None:
+            if isinstance(event, str):
+                self._unknown[event] = self._unknown.get(event, 0) + 1
+            else:
                 found.append(event)
         self._lines += len(lines)
         return found
@@ -114,15 +118,27 @@ class EventLines:
         self._first_damaged = self._first_damaged or number
 
 
-def _event(line: bytes) -> Event | None:
-    """The event of a line; `None` for one that this version does not know. Raises as `decode`."""
+@functools.cache  # once
+def _load_plugins() -> None:
+    """Have the events of all plug-ins known. Those of one that cannot be imported are as those of none."""
+    for name in registry.ours("events") | registry.plugged_in("events"):
+        try:
+            registry.load("events", name)
+        except Exception:  # another package's module may raise anything
+            logger.debug("the events of %s cannot be loaded", name, exc_info=True)
+
+
+def _event(line: bytes) -> Event | str:
+    """The event of a line; its name alone where nobody here knows it. Raises as `decode`."""
     entry = parse(line, _MOST_LINE)
     if not isinstance(entry, dict):
         raise ValueError("an event is written as an object")
-    kind = _KINDS.get(str(entry["event"]))
-    if kind is None:
-        return None
-    event = decode(kind, entry)
+    name = str(entry["event"])
+    if name not in KINDS:
+        _load_plugins()
+    if name not in KINDS:
+        return name
+    event: Event = decode(KINDS[name], entry)
     require_plausible(event)
     return event
 
@@ -160,9 +176,10 @@ def first_event(run_dir: Path) -> Event | None:
         while b"\n" not in line and len(line) <= _MOST_LINE and (piece := log.read(_FIRST)):
             line += piece
     try:
-        return _event(line.partition(b"\n")[0])
+        event = _event(line.partition(b"\n")[0])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+    return None if isinstance(event, str) else event
 
 
 def is_being_written(run_dir: Path) -> bool | None:

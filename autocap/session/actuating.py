@@ -1,10 +1,10 @@
 """Who sets the limits of a device: we ourselves, the helper or zeusd, and with which guardian. Nothing is set here."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from autocap import events
+from autocap import events, registry
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices.base import LendableDevice, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
@@ -13,14 +13,10 @@ from autocap.limits import Guardian
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
-from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
-from autocap.plugins.fleet.budget.client import BudgetGuardian
-from autocap.plugins.fleet.budget.words import Ask, Standing
 from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import LimitGuard
 
 NewGuardian = Callable[..., LimitGuard]  # from what `Guardian` takes
-BUDGET = "budget"  # the name of an actuation by its manager
 _REAL = ("auto", "nvml", "rapl")  # kinds of devices whose limits may be somebody else's to set
 
 
@@ -30,7 +26,8 @@ class Actuation:
 
     name, where, reason: as in events.ActuatorChosen. gpus: the devices, with the caps that may be set there. guardian:
     makes their guardian; the argument is the job. passed_over: why nobody sets them for us, where we have to try it
-    ourselves without the right to; sentences. withheld: one of these may set them later. of_nodes: who does on each of
+    ourselves without the right to; sentences. withheld: one of these may set them later. has_ceilings: of a
+    holder that may lower the caps at any moment. of_nodes: who does on each of
     several nodes, with any time.
     """
 
@@ -41,6 +38,7 @@ class Actuation:
     reason: str = ""
     passed_over: str = ""
     withheld: bool = False
+    has_ceilings: bool = False
     of_nodes: tuple[events.ActuatorChosen, ...] = ()
 
     def chosen(self, t_s: float) -> tuple[events.ActuatorChosen, ...]:
@@ -82,9 +80,10 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     direct = Actuation(name="direct", gpus=device.gpus, guardian=lambda job: _own(device, job, new_guardian))
     if not isinstance(device, LendableDevice):
         return direct
-    lent = _by_budget(device)
-    if lent is not None:
-        return lent
+    for name in registry.ours("holders"):
+        held: Actuation | None = registry.load("holders", name).actuation(device)
+        if held is not None:
+            return held
     if actuator == "direct":
         return direct
     if actuator == "helper":
@@ -107,31 +106,6 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
                 withheld = True
                 break
     return replace(direct, passed_over="; ".join(refusals), withheld=withheld)
-
-
-def _by_budget(device: LendableDevice) -> Actuation | None:
-    """`None` where no budget holds any of the devices. Raises ActuatorDenied where it holds only some of them."""
-    try:
-        with closing(call()) as there:
-            path, standing = there.path, there.ask(Ask(), Standing)
-    except (NoBudget, ManagerLost):
-        return None
-    held = {*standing.free, *(uuid for job in standing.jobs for uuid in job.devices)}
-    outside = [gpu for gpu in device.gpus if gpu.uuid not in held]
-    if len(outside) == len(device.gpus):
-        return None
-    if outside:
-        raise ActuatorDenied(
-            f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
-            "all of them in --gpus"
-        )
-    return Actuation(
-        name=BUDGET,
-        where=str(path),
-        gpus=device.gpus,
-        guardian=lambda job: BudgetGuardian(gpus=device.gpus, path=path, job=job),
-        reason=f"a power budget of {standing.budget_w:g} W runs here",
-    )
 
 
 def _own(device: Tunable, job: ProcessId | None, new_guardian: NewGuardian) -> LimitGuard:

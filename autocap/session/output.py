@@ -11,8 +11,6 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
-from autocap.plugins import trackers as tracking
-from autocap.plugins.trackers.process import Tracker, await_end
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
@@ -20,6 +18,7 @@ from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower
+from autocap.session.trackers import trackers
 from autocap.session.tuning import SearchPlan
 from autocap.streams import put_json
 from autocap.version import __version__
@@ -34,13 +33,13 @@ class RunOutput:
         self._config, self._clock, self._node = config, clock, node
         self._stack = ExitStack()
         self._started = datetime.now().astimezone()
-        tracking.require(config.log_to)
+        self._logs = trackers(config.log_to)
         with ExitStack() as opened:
             self._exporters = _exporters(config, opened)
             self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, self._started))
             self._stack = opened.pop_all()
         self._reporter = Reporter()
-        self._trackers: list[Tracker] = []
+        self._trackers: list[Reporter] = []
 
     def __enter__(self) -> "RunOutput":
         return self
@@ -78,14 +77,17 @@ class RunOutput:
             self._report()
         except Exception as error:  # noqa: BLE001 - the job has its exit status by now
             self._reporter.say([f"warning: there is no report: {self._recorder.reason(error)}"])
-        self._reporter.say([f"warning: {trouble}" for trouble in await_end(self._trackers)])
+        if self._logs is not None:
+            self._reporter.say([f"warning: {trouble}" for trouble in self._logs.await_end(self._trackers)])
 
     def _start_trackers(self) -> list[str]:
         """Sentences on those that cannot be started: the job runs by now."""
-        unlogged = []
+        unlogged: list[str] = []
+        if self._logs is None:
+            return unlogged
         for name in dict.fromkeys(self._config.log_to):
             try:
-                tracker = Tracker(name, self.directory.path)
+                tracker = self._logs.start(name, self.directory.path)
             except TrackerUnavailable as error:
                 unlogged.append(str(error))
                 continue

@@ -18,6 +18,7 @@ from autocap.limits import Fate, settle
 from autocap.prices import reading
 from autocap.prices.feed import Feed, by_kind
 from autocap.prices.series import SourceRefused
+from autocap.registry import plugged_in
 from autocap.session.recorder import Recorder
 from autocap.strategies import registry
 
@@ -34,7 +35,7 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
     if config.strategy not in registry.BUILTIN:
-        require_trusted_module(registry.plugged_in().get(config.strategy, config.strategy), user)
+        require_trusted_module(plugged_in("strategies").get(config.strategy, config.strategy), user)
     if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"

@@ -9,7 +9,6 @@ from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.limits import Restored
-from autocap.plugins.fleet.budget.words import Known
 from autocap.prices.quote import Quote
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.plain import Reporter
@@ -96,8 +95,9 @@ class UnderBudget(Protocol):
     def original_w(self) -> tuple[float | None, ...]:
         """As LimitGuard has it."""
 
-    def publish(self, curve: Known) -> None:
-        """Let the manager know what is known of the job. Raises GuardError."""
+    def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
+        """Let the manager know what is known of the job, where that has changed. searching: its own cap is still
+        searched for. max_slowdown: its bound, as a share. Raises GuardError."""
 
 
 @runtime_checkable

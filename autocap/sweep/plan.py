@@ -14,7 +14,7 @@ from autocap.errors import ActuatorDenied, DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.job.invoking_user import privileged
 from autocap.records import GpuInfo
-from autocap.session.actuating import BUDGET, Actuation, actuation
+from autocap.session.actuating import Actuation, actuation
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
 
@@ -91,7 +91,7 @@ def required_way(config: SweepConfig, device: Tunable) -> Actuation:
     """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
     change what is measured."""
     way = actuation(config.run.actuator, device)
-    if way.name == BUDGET:
+    if way.has_ceilings:
         raise ActuatorDenied(
             f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
         )

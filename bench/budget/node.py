@@ -22,12 +22,12 @@ from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.shares import Policy, share
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.records import Sample
-from autocap.session.ceiling import known_of
 from bench.budget.curves import truth
 from bench.budget.live import METRIC, controller_of
 from bench.faults.virtual import Unwatched

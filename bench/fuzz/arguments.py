@@ -5,11 +5,11 @@ from functools import cache
 from importlib import import_module
 from random import Random
 
-from autocap.cli import COMMANDS as LISTED
-from autocap.cli import UNLISTED, Command, Parser
+from autocap import registry
+from autocap.cli import INSIDE, Command, Parser
 from bench.fuzz import texts
 
-COMMANDS = (*LISTED, *UNLISTED)
+COMMANDS = (*registry.ours("commands"), INSIDE)
 _MANY = (20, 2000)
 # What a value usually looks like, so that the others beside it are looked at as well.
 _USUAL = {
@@ -62,7 +62,6 @@ _NAMES = ("--strategy", "--device", "--node-power")  # nor here: one could name 
 @cache
 def options(command: str) -> tuple[argparse.Action, ...]:
     """The options of a command, help left out; of one that needs it, what is no option is another matter."""
-    module, _, name = (LISTED | UNLISTED)[command][0].partition(":")
     made: Command = getattr(import_module(module), name)()
     parser = Parser(prog=f"autocap {command}", add_help=False, allow_abbrev=False)
     made.prepare_parser(parser)

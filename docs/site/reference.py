@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from autocap.cli import COMMANDS, overview, parser_of
+from autocap.cli import commands, overview, parser_of
 
 
 def text() -> str:
@@ -16,7 +16,7 @@ def _lines() -> Iterator[str]:
     yield from _title("Commands", "=")
     yield from ("::", "", f"    {overview().usage}", "")
     yield from ("``--version`` shows the version; ``autocap help PAGE`` prints a page of the documentation.", "")
-    for name, (_, summary) in COMMANDS.items():
+    for name, summary in commands().items():
         _, parser = parser_of(name)
         yield from _title(f"autocap {name}", "-")
         yield from (_plain(f"{summary[0].upper()}{summary[1:]}."), "")

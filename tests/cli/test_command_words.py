@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import COMMANDS, WITH_A_JOB, main, parser_of
+from autocap.cli import WITH_A_JOB, commands, main, parser_of
 from autocap.cli.command_words import split
 from autocap.errors import UsageError
 from tests.cli.test_cli import Cli, Here, cli, here, require_refused
@@ -156,7 +156,7 @@ def test_the_options_of_one_letter_are_those_that_they_stand_for() -> None:
 
 
 def test_pages_and_pictures_are_asked_for_alike_in_all_commands() -> None:
-    found = {name: parser_of(name)[1]._option_string_actions for name in COMMANDS}
+    found = {name: parser_of(name)[1]._option_string_actions for name in commands()}
     having = {name for name, options in found.items() if {"--html", "--plots"} & options.keys()}
     assert having == {"report", "period", "recur", "budget"}
     for name in having:
@@ -170,7 +170,9 @@ def test_attach_takes_a_number_for_the_process(cli: Cli, here: Here) -> None:
     require_refused(cli, here("attach", "1", "--pid", "2"), 2, "the job is given twice, as 1 and by --pid 2; drop one")
 
 
-@pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in COMMANDS])
+@pytest.mark.parametrize(
+    ("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in commands()]
+)
 def test_help_is_a_command(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     shown = capsys.readouterr().out
@@ -195,7 +197,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("runs") / "run")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in commands())])
 def test_help_is_readable_where_the_terminal_knows_ascii_alone(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

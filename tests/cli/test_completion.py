@@ -9,12 +9,12 @@ import argcomplete
 import pytest
 
 from autocap import cli
-from autocap.cli import COMMANDS, completion, main
+from autocap.cli import commands, completion, main
 from autocap.metrics import METRICS
 
 # A line, and what it may be continued with, of ours alone.
 LINES: dict[str, set[str]] = {
-    "autocap ": set(COMMANDS),
+    "autocap ": set(commands()),
     "autocap r": {"recur", "run", "report", "restore", "runs"},
     "autocap --": {"--help", "--version"},
     "sudo autocap run --metr": {"--metric"},

@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 import autocap.cli
+from autocap import registry
 from bench.__main__ import COMMANDS as BENCHMARKS
 from tests.cli.test_cli import Cli
 from tests.docs.pages import ALL_BLOCKS, PAGES, ROOT, Block, prose
@@ -258,10 +259,9 @@ FOREIGN = {  # of other programs; any of ours
 def own_options() -> set[str]:
     """Every option of every program of ours."""
     found = set()
-    for reference, _ in autocap.cli.COMMANDS.values():
-        module, _, cls = reference.partition(":")
+    for name in registry.ours("commands"):
         parser = argparse.ArgumentParser()
-        getattr(import_module(module), cls)().prepare_parser(parser)
+        registry.load("commands", name)().prepare_parser(parser)
         found |= set(parser._option_string_actions)
     programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "bench.nvml_emulation.player"]
     programs += ["bench.budget_faults.command", "bench.budget_nodes.command"]
@@ -293,7 +293,7 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
         match words_of(span)[1] if span.startswith("sudo ") else span.split():
             case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page not in BY_MESSAGE:
-                assert name in autocap.cli.COMMANDS | autocap.cli.UNLISTED, f"{page.name}: {span}"
+                assert name in {*autocap.cli.commands(), "inside"}, f"{page.name}: {span}"
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):
                 assert name in BENCHMARKS, f"{page.name}: {span}"
             case ["python", "-m", module, *_] if module.startswith("bench."):

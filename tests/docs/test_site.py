@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import autocap
-from autocap.cli import COMMANDS, parser_of
+from autocap.cli import commands, parser_of
 from tests.docs.pages import ROOT
 
 SITE = ROOT / "docs" / "site"
@@ -28,7 +28,7 @@ def test_every_command_and_every_option_has_its_entry(reference: ModuleType) -> 
     text = reference.text()
     parts = re.split(r"^autocap ([a-z]+)\n-+$", text, flags=re.MULTILINE)
     found = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert list(found) == list(COMMANDS)
+    assert list(found) == list(commands())
     for name, entry in found.items():
         for action in parser_of(name)[1]._actions:
             if action.help != argparse.SUPPRESS:

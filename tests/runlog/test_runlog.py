@@ -23,22 +23,12 @@ from autocap.events import (
     ActuatorChosen,
     BaselineMeasured,
     BaselineRefined,
-    BudgetChanged,
-    BudgetReserved,
-    BudgetShort,
-    BudgetStarted,
-    CapGranted,
-    CapHeld,
-    CapLowered,
     CapSet,
     Decided,
     DeviceFound,
     Event,
     Followed,
     IdleEstimated,
-    JobJoined,
-    JobLeft,
-    JobWeighed,
     LimitRestored,
     MetricInfo,
     NodeMetered,
@@ -64,9 +54,21 @@ from autocap.events import (
     Warned,
     WouldTry,
 )
-from autocap.events.recur import RecurrenceEnded, RecurrenceStarted
 from autocap.events.search import Granted, HeldMeasured, PerGpuDecided, PerGpuTried
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
+from autocap.plugins.fleet.events import (
+    BudgetChanged,
+    BudgetReserved,
+    BudgetShort,
+    BudgetStarted,
+    CapGranted,
+    CapHeld,
+    CapLowered,
+    JobJoined,
+    JobLeft,
+    JobWeighed,
+)
+from autocap.plugins.recur.events import RecurrenceEnded, RecurrenceStarted
 from autocap.records import (
     CapRange,
     GpuInfo,

@@ -23,7 +23,7 @@ def missing() -> str | None:
     return f"Electricity Maps asks for a token; set {TOKEN} to yours (https://portal.electricitymaps.com)"
 
 
-def carbon(zone: str, server: str = SERVER) -> Series:
+def read(zone: str, wall_s: float, server: str = SERVER) -> Series:
     """What is known of a zone, such as DE or US-CAL-CISO. Raises SourceRefused."""
     why_not = missing()
     if why_not is not None:

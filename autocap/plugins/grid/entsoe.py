@@ -35,7 +35,7 @@ def missing() -> str | None:
     return None
 
 
-def price(zone: str, wall_s: float) -> Series:
+def read(zone: str, wall_s: float) -> Series:
     """The prices of a bidding zone, such as DE_LU, from a time on, seconds since 1970. Raises SourceRefused."""
     why_not = missing()
     if why_not is not None:

@@ -12,7 +12,12 @@ from autocap.prices.series import Series
 SERVER = "https://api.carbonintensity.org.uk"
 
 
-def carbon(wall_s: float, server: str = SERVER) -> Series:
+def missing() -> str | None:
+    """Nothing lacks: it asks for no key."""
+    return None
+
+
+def read(zone: str, wall_s: float, server: str = SERVER) -> Series:
     """What is expected from a time on, seconds since 1970. Raises SourceRefused."""
     start = datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
     answer = get_json(f"{server}/intensity/{start}/fw48h", {"Accept": "application/json"})

@@ -11,9 +11,9 @@ from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import options_of, record_from
-from autocap.config.recur import RecurConfig, job_name
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
+from autocap.plugins.recur.config import RecurConfig, job_name
 from autocap.spelling import did_you_mean
 from autocap.streams import note, put, put_json
 from autocap.streams.terminal import columns, encoding_of

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from autocap.config.recur import LR_RULES
 from autocap.errors import UsageError
+from autocap.plugins.recur.config import LR_RULES
 
 BATCH_SIZE, LR_SCALE = "{batch_size}", "{lr_scale}"
 

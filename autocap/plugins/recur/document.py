@@ -12,11 +12,11 @@ from autocap.plugins.recur.history import Outcome, Recurrence
 from autocap.plugins.recur.policy import Belief, belief
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
 from autocap.plugins.recur.saved import Saved, cheapest, more, saved
+from autocap.plugins.recur.wording import scaled
 from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style
 from autocap.reports.rendering import Presentation
-from autocap.reports.wording.recurring import scaled
 from autocap.reports.wording.run import EMULATED
 from autocap.runlog.codec import Json, encode
 from autocap.version import __version__

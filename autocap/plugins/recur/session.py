@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from autocap.config.recur import RecurConfig
 from autocap.errors import RecurrenceUnavailable, UsageError
 from autocap.events import MetricInfo
 from autocap.job.signals import SignalClock
 from autocap.plugins.recur import command
+from autocap.plugins.recur.config import RecurConfig
 from autocap.plugins.recur.cost import require_metric
 from autocap.plugins.recur.history import Outcome, Rules, out_of_memory
 from autocap.plugins.recur.policy import Choice, choose

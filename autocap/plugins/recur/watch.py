@@ -10,6 +10,7 @@ from autocap import events
 from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.plugins.recur import events as recur_events
 from autocap.plugins.recur.cost import UNITS, Spent, cost, search_cost
 from autocap.plugins.recur.history import MEMORY, Outcome
 from autocap.plugins.recur.meter import JobMeter
@@ -84,7 +85,7 @@ class RecurrenceWatch(Reporter):
         self.kept = replace(self.kept, run_dir=str(run_dir.absolute()))
         aim = self._aim
         sink.event(
-            events.RecurrenceStarted(
+            recur_events.RecurrenceStarted(
                 t_s=t_s,
                 name=aim.name,
                 number=self.kept.number,
@@ -253,7 +254,7 @@ class RecurrenceWatch(Reporter):
             return
         says_nothing = (Outcome.LOST, Outcome.OUT_OF_MEMORY)
         self._sink.event(
-            events.RecurrenceEnded(
+            recur_events.RecurrenceEnded(
                 t_s=t_s,
                 outcome=str(outcome),
                 reason=reason,

@@ -7,10 +7,16 @@ for all (`rows`); a module a tracker says it in that tracker's words (`sink`).
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autocap.errors import TrackerUnavailable
+
+if TYPE_CHECKING:  # a training script that asks for none of it does not wait for it
+    from autocap.plugins.trackers.joined import Joined
+    from autocap.plugins.trackers.process import Tracker
 
 PATIENCE_S = 10.0  # with all the processes that log a run, at its end
 
@@ -29,3 +35,24 @@ def _is_installed(package: str) -> bool:
         return True
     found = find_spec(package)
     return found is not None and found.origin is not None
+
+
+def start(name: str, run_dir: Path) -> "Tracker":
+    """A process that logs a run to a tracker. Raises TrackerUnavailable where none can be started."""
+    from autocap.plugins.trackers.process import Tracker
+
+    return Tracker(name, run_dir)
+
+
+def join(names: Iterable[str], run_dir: Path) -> "list[Joined]":
+    """Those that have a run open in this very process, to be logged to in it."""
+    from autocap.plugins.trackers.joined import joined
+
+    return joined(names, run_dir)
+
+
+def await_end(started: "Sequence[Tracker]") -> Iterable[str]:
+    """Wait until all have logged the end of the run, but no longer than PATIENCE_S; sentences on what went wrong."""
+    from autocap.plugins.trackers import process
+
+    return process.await_end(started)

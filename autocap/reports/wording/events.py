@@ -11,7 +11,7 @@ from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
-from autocap.reports.wording import granted, recurring, remembered, withdrawn
+from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, ratio, times
 from autocap.reports.wording.prices import ValueWording
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
@@ -102,10 +102,8 @@ class Wording:
                 return f"keeping the common cap of {common_caps(cap_w)} W: {reason}"
             case events.Warned(text=text):
                 return f"warning: {text}"
-            case events.RecurrenceStarted():
-                return recurring.begun(event)
-            case events.RecurrenceEnded():
-                return recurring.ended(event, self.power)
+            case events.PluginEvent():
+                return event.sentence(self.power)
             case events.SweepStarted():
                 return self._sweep(event)
             case events.SweepRunEnded(finished=finished):

@@ -9,9 +9,10 @@ import pytest
 
 from autocap import events
 from autocap.errors import RunDirectoryError
-from autocap.events import Event
+from autocap.events import Event, record_kind
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.reports.document import present_budget
-from autocap.plugins.fleet.reports.history import history, is_budget
+from autocap.plugins.fleet.reports.history import history
 from autocap.records import CapRange, GpuInfo
 from autocap.reports import html, text
 from autocap.runlog.columns import Samples
@@ -25,28 +26,28 @@ GPUS = tuple(
 
 def log() -> list[Event]:
     def granted(t_s: float, name: str, cap_w: float) -> Event:
-        return events.CapGranted(t_s=t_s, name=name, cap_w=cap_w)
+        return budget.CapGranted(t_s=t_s, name=name, cap_w=cap_w)
 
     def held(t_s: float, cap_w: float, slowdown: float) -> Event:
-        return events.CapHeld(t_s=t_s, name="a", cap_w=cap_w, slowdown=slowdown, slowdown_stderr=0.01)
+        return budget.CapHeld(t_s=t_s, name="a", cap_w=cap_w, slowdown=slowdown, slowdown_stderr=0.01)
 
     return [
-        events.BudgetStarted(
+        budget.BudgetStarted(
             t_s=0.0, autocap_version="1", started_at="2026-01-31T12:00:00+01:00", pid=7, budget_w=800.0, policy="fair",
             gpus=GPUS, original_w=(300.0, 300.0, 300.0),
         ),
-        events.BudgetReserved(t_s=0.0, reserved_w=100.0),
-        events.JobJoined(t_s=0.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=True),
+        budget.BudgetReserved(t_s=0.0, reserved_w=100.0),
+        budget.JobJoined(t_s=0.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=True),
         granted(0.0, "free GPU 2", 100.0),
         granted(0.0, "a", 300.0),
         held(0.0, 300.0, 0.0),
-        events.BudgetChanged(t_s=10.0, budget_w=600.0, policy="throughput", why="root asked for it"),
+        budget.BudgetChanged(t_s=10.0, budget_w=600.0, policy="throughput", why="root asked for it"),
         granted(10.0, "a", 200.0),
         held(10.0, 180.0, 0.2),  # its tuner holds less than it may
-        events.CapLowered(t_s=10.5, name="a", cap_w=200.0, after_s=0.5),
-        events.JobJoined(t_s=15.0, name="b", uuids=("GPU-2",), pid=2, tuned=False),
-        events.JobJoined(t_s=18.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=False),
-        events.JobLeft(t_s=20.0, name="a", why="it computes no more"),
+        budget.CapLowered(t_s=10.5, name="a", cap_w=200.0, after_s=0.5),
+        budget.JobJoined(t_s=15.0, name="b", uuids=("GPU-2",), pid=2, tuned=False),
+        budget.JobJoined(t_s=18.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=False),
+        budget.JobLeft(t_s=20.0, name="a", why="it computes no more"),
         events.Warned(t_s=20.0, text="something"),
         *(events.LimitRestored(t_s=21.0, uuid=gpu.uuid, final_w=300.0, restored=gpu.index > 0) for gpu in GPUS),
         events.RunEnded(t_s=21.0, ended_because="root asked for it"),
@@ -89,7 +90,7 @@ def test_text_and_page_say_what_became_of_it(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(b"".join(map(line_of, log())))
     found = read_events(tmp_path)
     assert found == log()
-    assert is_budget(found)
+    assert record_kind(found) == "budget"
     report = present_budget(tmp_path, found)
     shown = "\n".join(text.lines(report.document))
     assert "800/600 W for 2 jobs on 3 GPUs: what was drawn is not on record" in shown

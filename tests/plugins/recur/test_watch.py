@@ -9,8 +9,9 @@ import pytest
 
 from autocap import events
 from autocap.errors import RecurrenceUnavailable
-from autocap.events import Event, RecurrenceEnded
+from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.plugins.recur.events import RecurrenceEnded
 from autocap.plugins.recur.history import Outcome
 from autocap.plugins.recur.meter import JobMeter
 from autocap.plugins.recur.policy import Choice
@@ -19,7 +20,6 @@ from autocap.plugins.recur.target import target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
 from autocap.progress.values import OF_OUTPUT, OUT_OF_MEMORY, ReportedValue
 from autocap.records import CapRange, GpuInfo, Reading, Sample
-from autocap.reports.wording import recurring
 from tests.plugins.recur.test_searching import search_of
 
 BEGAN_S, POWER_W = 2.0, 100.0  # the job starts at 2 s, and uses the device from 4 s on
@@ -201,7 +201,7 @@ def test_a_job_that_crashes_before_it_uses_a_device_says_nothing_of_its_batch_si
     job.watch.finish(3.0, 1, signalled=False)
     assert job.kept[0].outcome is Outcome.LOST
     assert job.kept[0].spent is None
-    said = recurring.ended(job.outcome, "")
+    said = job.outcome.sentence("")
     assert (
         said == "warning: this recurrence says nothing of its batch size: it crashed (exit status 1) before its target"
     )
@@ -220,7 +220,7 @@ def test_a_job_that_ran_out_of_memory_says_what_follows(before: int, follows: st
     job.watch.finish(11.0, 1, signalled=False)
     assert job.kept[0].outcome is Outcome.OUT_OF_MEMORY
     assert job.outcome.reason == f"it ran out of memory (exit status 1); {follows}"
-    assert recurring.ended(job.outcome, "").endswith(follows)
+    assert job.outcome.sentence("").endswith(follows)
 
 
 def test_an_error_for_want_of_memory_that_the_job_survives_is_none() -> None:
@@ -243,7 +243,7 @@ def test_the_bound_counts_what_a_run_costs_without_its_search() -> None:
     assert spent.searched
     assert spent.search is not None
     assert spent.search.energy_j == pytest.approx(1000.0)
-    assert "of which the search for a cap took 1000 J" in recurring.ended(replace(job.outcome, outcome="reached"), "")
+    assert "of which the search for a cap took 1000 J" in replace(job.outcome, outcome="reached").sentence("")
 
 
 def test_other_devices_than_before_are_not_compared() -> None:

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from autocap.config.recur import RecurConfig
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.plugins.recur.command import filled, require
+from autocap.plugins.recur.config import RecurConfig
 from autocap.plugins.recur.cost import Spent, cost, cost_stderr
 from autocap.plugins.recur.target import target
 from autocap.progress.values import OF_OUTPUT

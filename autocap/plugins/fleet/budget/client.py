@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from autocap.controller.known_curve import KnownCurve
 from autocap.errors import GuardError, LimitRefused
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
 from autocap.plugins.fleet.budget.calling import Call, ManagerLost, call
+from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
 
@@ -45,6 +47,7 @@ class BudgetGuardian:
         self._call: Call | None = None
         self._notes: list[str] = []
         self._put_back = False
+        self._published: Known | None = None
         self.original_w: tuple[float | None, ...] = ()
         self.ceiling_w: float | None = None
 
@@ -126,11 +129,14 @@ class BudgetGuardian:
             )
         return tuple(self._left(uuid, original_w) for uuid, original_w in found)
 
-    def publish(self, curve: Known) -> None:
-        """Let the manager know what is known of the job. Raises GuardError where it is gone."""
+    def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
+        """Let the manager know what is known of the job, where that has changed. Raises GuardError where it is gone."""
         there = self._there()
-        if there.unanswered < _MOST_UNANSWERED:
-            there.post(curve)
+        found_w = min((limit_w for limit_w in self.original_w if limit_w is not None), default=0.0)
+        known = known_of(curve, found_w, searching=searching, max_slowdown=max_slowdown)
+        if known != self._published and there.unanswered < _MOST_UNANSWERED:
+            self._published = known
+            there.post(known)
 
     def _left(self, uuid: str, original_w: float | None) -> Restored:
         left_w = self._below_ceiling_w(original_w)

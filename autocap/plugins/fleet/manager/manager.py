@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from autocap import events
 from autocap.clock import Clock
 from autocap.errors import UsageError
 from autocap.events import Event
 from autocap.job.invoking_user import privileged
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.budget.words import Standing
@@ -165,7 +165,7 @@ class Manager:
             raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
         for tenant in (one for one in steward.tenants.values() if one.pid in same):
             self._ledger.weigh(tenant.name, weight)
-            self._say(events.JobWeighed(t_s=self._clock.now(), name=tenant.name, weight=weight, why=why))
+            self._say(budget.JobWeighed(t_s=self._clock.now(), name=tenant.name, weight=weight, why=why))
         self._keep()
         steward.act(self._clock.now())
 
@@ -182,7 +182,7 @@ class Manager:
         self._ledger.budget(self._clock.now(), watts)
         self._ledger.policy(self._policy)
         self._keep()
-        self._say(events.BudgetChanged(t_s=self._clock.now(), budget_w=watts, policy=self._policy, why=why))
+        self._say(budget.BudgetChanged(t_s=self._clock.now(), budget_w=watts, policy=self._policy, why=why))
         self._steward.act(self._clock.now())
 
     def _keep(self) -> None:

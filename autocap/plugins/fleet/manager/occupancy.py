@@ -14,6 +14,7 @@ from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.events import Event
 from autocap.job.processes import identify
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.manager.belief import Unbound, believed, doubt
@@ -96,7 +97,7 @@ class Occupancy:
         for tenant in self._at(gpus):
             if tenant.gpus == gpus and tenant.unbound is not None:
                 unbound = tenant.unbound  # what was read stays, however often tuners come and go
-            self._leave(t_s, tenant, events.TUNER_CAME)
+            self._leave(t_s, tenant, budget.TUNER_CAME)
         pid = job.pid if claim is None or claim.root is not None else min(there[0].pids)
         tenant = Tenant(
             name=self._unused(FoundJob(pid=pid, uuids=job.uuids).name), gpus=gpus, pid=pid, tuned=True, claim=claim,
@@ -199,7 +200,7 @@ class Occupancy:
         tenant.name = name
         self.tenants = {one.name: one for one in self.tenants.values()}
         self._lowering.pop(before, None)  # it is ordered again
-        self._say(events.JobLeft(t_s=t_s, name=before, why=f"it goes on as {name}"))
+        self._say(budget.JobLeft(t_s=t_s, name=before, why=f"it goes on as {name}"))
         self._say_joined(t_s, tenant)
 
     def _lose(self, t_s: float, tenant: Tenant, why: str) -> None:
@@ -231,7 +232,7 @@ class Occupancy:
         del self.tenants[tenant.name]
         self._lowering.pop(tenant.name, None)
         if not tenant.free:
-            self._say(events.JobLeft(t_s=t_s, name=tenant.name, why=why))
+            self._say(budget.JobLeft(t_s=t_s, name=tenant.name, why=why))
         for gpu in tenant.gpus:
             if self.caps.has(gpu):
                 self._free(t_s, gpu)
@@ -262,4 +263,4 @@ class Occupancy:
 
     def _say_joined(self, t_s: float, tenant: Tenant) -> None:
         uuids = self.uuids(tenant)
-        self._say(events.JobJoined(t_s=t_s, name=tenant.name, uuids=uuids, pid=tenant.pid, tuned=tenant.tuned))
+        self._say(budget.JobJoined(t_s=t_s, name=tenant.name, uuids=uuids, pid=tenant.pid, tuned=tenant.tuned))

@@ -20,6 +20,7 @@ from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
 from autocap.limits.helper import listening
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_paths
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
@@ -89,7 +90,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         policy = plan.policy if before is None else before.policy
         ledger = Ledger(watts, policy=policy)
         recorder.event(
-            events.BudgetStarted(
+            budget.BudgetStarted(
                 t_s=clock.now(),
                 autocap_version=__version__,
                 started_at=datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -2,6 +2,7 @@
 
 from autocap import events
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
 from autocap.streams import note
@@ -25,19 +26,19 @@ class Spoken(Reporter):
 
 def _sentence(event: Event, not_back: int) -> str | None:
     match event:
-        case events.BudgetChanged():
+        case budget.BudgetChanged():
             return f"{event.budget_w:g} W are shared from now on, {event.policy}: {event.why}"
-        case events.JobJoined():
+        case budget.JobJoined():
             how = "with a tuner" if event.tuned else "untuned"
             return f"{event.name} has come, {how}, on {len(event.uuids)} GPU{'s' * (len(event.uuids) > 1)}"
-        case events.JobLeft():
+        case budget.JobLeft():
             return f"{event.name} has left: {event.why}"
-        case events.JobWeighed():
+        case budget.JobWeighed():
             return f"{event.name} has the weight {event.weight:g} from now on: {event.why}"
-        case events.BudgetShort(short_w=short_w) if short_w > 0:
+        case budget.BudgetShort(short_w=short_w) if short_w > 0:
             names = ", ".join(event.pause)
             return f"the lowest caps exceed the budget by {short_w:.0f} W; pause {names}, or raise the budget"
-        case events.BudgetShort():
+        case budget.BudgetShort():
             return "the budget can be kept again"
         case events.Warned():
             return f"warning: {event.text}"

@@ -9,6 +9,7 @@ from autocap.devices.base import PowerSource
 from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.manager.caps import Caps
@@ -142,7 +143,7 @@ class Steward(Occupancy):
         if before is None or abs(held[0] - before[0]) > _NEAR_W or abs(held[1] - before[1]) > _NEAR:
             tenant.held = held
             cap_w, slowdown, stderr = held
-            self._say(events.CapHeld(t_s=t_s, name=tenant.name, cap_w=cap_w, slowdown=slowdown, slowdown_stderr=stderr))
+            self._say(budget.CapHeld(t_s=t_s, name=tenant.name, cap_w=cap_w, slowdown=slowdown, slowdown_stderr=stderr))
         said = tenant.said if tenant.tuned else None
         at_most = np.inf if said is None else said.most_slowdown + _BEYOND * (not tenant.beyond)
         beyond = held[1] > at_most and held[0] >= tenant.ceiling_w - _NEAR_W
@@ -175,7 +176,7 @@ class Steward(Occupancy):
         for order in decision.orders:
             if order.name not in self.tenants:
                 continue
-            self._say(events.CapGranted(t_s=t_s, name=order.name, cap_w=self.tenants[order.name].ceiling_w))
+            self._say(budget.CapGranted(t_s=t_s, name=order.name, cap_w=self.tenants[order.name].ceiling_w))
             if self.ledger[order.name].standing_w <= order.cap_w:
                 self.ledger.confirm(order.name, order.serial)
             else:
@@ -184,7 +185,7 @@ class Steward(Occupancy):
                 self._lowering[order.name] = Lowering(order=order, given_s=given_s, set_s=t_s)
         if abs(decision.short_w - self.short_w) > _ROUNDING_W or decision.pause != self.pause:
             self.short_w, self.pause = decision.short_w, decision.pause
-            self._say(events.BudgetShort(t_s=t_s, short_w=self.short_w, pause=self.pause))
+            self._say(budget.BudgetShort(t_s=t_s, short_w=self.short_w, pause=self.pause))
 
     def beat(self, t_s: float) -> None:
         """Say that we are alive, and set all caps again where they were put back because we seemed not to be. Raises
@@ -220,8 +221,8 @@ class Steward(Occupancy):
             del self._lowering[tenant.name]
             self.ledger.confirm(tenant.name, lowering.order.serial)
             after_s = t_s - lowering.given_s
-            self._say(events.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
+            self._say(budget.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
 
     def _reserve(self, t_s: float) -> None:
         self.ledger.reserve(self.rest.reserved_w + sum(self.caps.counted_w.values()))
-        self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))
+        self._say(budget.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))

@@ -3,10 +3,25 @@
 import os
 from collections.abc import Sequence
 
+from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.nodes.carriers import AGENT, ray, slurm
-from autocap.plugins.fleet.nodes.place import Carrier
+from autocap.plugins.fleet.nodes.place import Carrier, ClusterPlace, nowhere
 from autocap.plugins.fleet.nodes.protocol import Target
 from autocap.plugins.fleet.nodes.retried import RetriedChannel
+
+
+def place(where: str, job: str | None, pid: int | None = None, *, begins: bool) -> ClusterPlace:
+    """Where the job of `run` and `attach` is. pid: of a process that asked to be tuned. begins: we start the job, which
+    nothing keeps from running: untuned, where its nodes cannot be told.
+
+    Raises as `carrier` does.
+    """
+    try:
+        return ClusterPlace(carrier(where, job), pid)
+    except EngineUnavailable as error:
+        if not begins:
+            raise
+        return nowhere(error)
 
 
 def carrier(where: str, job: str | None, *, agent: Sequence[str] = AGENT, ours: bool = True) -> Carrier:

@@ -8,6 +8,7 @@ import numpy as np
 from autocap import events
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.records import GpuInfo
 from autocap.runlog.columns import Floats, Samples
 
@@ -70,7 +71,7 @@ class BudgetHistory:
     """steps: from when on there were how many watts. whys: who said so, of each step. reserved: from when on there were
     how many for what is no job. short: likewise, by how much the lowest caps exceeded the budget."""
 
-    started: events.BudgetStarted
+    started: budget.BudgetStarted
     steps: list[tuple[float, float]]
     policy: str
     whys: list[str] = field(default_factory=lambda: [""])
@@ -117,14 +118,9 @@ def held(steps: Sequence[tuple[float, float]], t_s: Floats) -> Floats:
     return np.asarray(values[np.maximum(0, np.searchsorted(times_s, t_s, side="right") - 1)])
 
 
-def is_budget(found: Sequence[Event]) -> bool:
-    """Whether these are the events of a budget."""
-    return any(isinstance(event, events.BudgetStarted) for event in found[:3])
-
-
 def history(found: Sequence[Event]) -> BudgetHistory:
     """Raises RunDirectoryError where no start is on record."""
-    started = next((event for event in found if isinstance(event, events.BudgetStarted)), None)
+    started = next((event for event in found if isinstance(event, budget.BudgetStarted)), None)
     if started is None:
         raise RunDirectoryError("no start of a budget is on record; pass a directory that `autocap budget` wrote")
     made = BudgetHistory(started=started, steps=[(started.t_s, started.budget_w)], policy=started.policy)
@@ -133,33 +129,33 @@ def history(found: Sequence[Event]) -> BudgetHistory:
     for event in found:
         made.end_s = max(made.end_s, event.t_s)
         match event:
-            case events.BudgetChanged():
+            case budget.BudgetChanged():
                 made.steps.append((event.t_s, event.budget_w))
                 made.whys.append(event.why)
                 made.policy = event.policy
-            case events.BudgetReserved():
+            case budget.BudgetReserved():
                 made.reserved.append((event.t_s, event.reserved_w))
-            case events.BudgetShort():
+            case budget.BudgetShort():
                 made.short.append((event.t_s, event.short_w))
-            case events.JobJoined() if event.name in there:
+            case budget.JobJoined() if event.name in there:
                 there[event.name].tuned |= event.tuned
-            case events.JobJoined():
+            case budget.JobJoined():
                 there[event.name] = _joined(event, made.jobs)
                 places = {gpu.uuid: gpu.where for gpu in started.gpus}
                 for uuid in event.uuids:
                     caps.pop(f"free {places.get(uuid, uuid)}", None)
-            case events.JobLeft():
+            case budget.JobLeft():
                 left = there.pop(event.name, None)
                 caps.pop(event.name, None)
                 if left is not None:
                     left.left_s, left.why_left = event.t_s, event.why
-            case events.CapGranted():
+            case budget.CapGranted():
                 granted = there.get(event.name)
                 caps[event.name] = (1 if granted is None else granted.devices, event.cap_w)
                 if granted is not None:
                     granted.ceiling_w = event.cap_w
                 made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
-            case events.CapHeld() if event.name in there:
+            case budget.CapHeld() if event.name in there:
                 there[event.name].held.append(
                     Held(
                         t_s=event.t_s,
@@ -168,10 +164,10 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                         slowdown_stderr=event.slowdown_stderr,
                     )
                 )
-            case events.JobWeighed():
+            case budget.JobWeighed():
                 if event.name in there:
                     there[event.name].weight = event.weight
-            case events.CapLowered():
+            case budget.CapLowered():
                 made.lowered_s.append(event.after_s)
             case events.Warned():
                 made.warnings.append(event.text)
@@ -182,10 +178,10 @@ def history(found: Sequence[Event]) -> BudgetHistory:
     return made
 
 
-def _joined(event: events.JobJoined, jobs: list[JobHistory]) -> JobHistory:
+def _joined(event: budget.JobJoined, jobs: list[JobHistory]) -> JobHistory:
     """The job that has come; one that leaves as a tuner comes for it, and comes at once with that, is the same."""
     for job in reversed(jobs):
-        if (job.name, job.left_s, job.why_left) == (event.name, event.t_s, events.TUNER_CAME):
+        if (job.name, job.left_s, job.why_left) == (event.name, event.t_s, budget.TUNER_CAME):
             job.left_s, job.why_left, job.tuned, job.devices = None, "", job.tuned or event.tuned, len(event.uuids)
             return job
     job = JobHistory(name=event.name, devices=len(event.uuids), joined_s=event.t_s, tuned=event.tuned, pid=event.pid)

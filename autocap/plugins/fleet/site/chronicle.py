@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from autocap import events
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import Decision
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 from autocap.plugins.fleet.site.parts import Parts, named
@@ -38,18 +38,18 @@ class Chronicle:
     def _of_jobs(self, t_s: float, parts: Parts) -> Iterator[Event]:
         now = {named(node, job): job for node, books in parts.books.items() for job in books.jobs}
         for name in [name for name in self._jobs if name not in now]:
-            yield events.JobLeft(t_s=t_s, name=name, why=_LEFT)
+            yield budget.JobLeft(t_s=t_s, name=name, why=_LEFT)
         for name, job in now.items():
             before = self._jobs.get(name)
             if before is None or (before.uuids, before.tuned) != (job.uuids, job.tuned):
-                yield events.JobJoined(t_s=t_s, name=name, uuids=job.uuids, pid=job.pid, tuned=job.tuned)
+                yield budget.JobJoined(t_s=t_s, name=name, uuids=job.uuids, pid=job.pid, tuned=job.tuned)
                 before = None
             if job.weight != (1.0 if before is None else before.weight):
-                yield events.JobWeighed(t_s=t_s, name=name, weight=job.weight, why="its node says so")
+                yield budget.JobWeighed(t_s=t_s, name=name, weight=job.weight, why="its node says so")
             if before is None or abs(before.ceiling_w - job.ceiling_w) > _NEAR_W:
-                yield events.CapGranted(t_s=t_s, name=name, cap_w=job.ceiling_w)
+                yield budget.CapGranted(t_s=t_s, name=name, cap_w=job.ceiling_w)
             if before is None or abs(before.cap_w - job.cap_w) > _NEAR_W or before.expected != job.expected:
-                yield events.CapHeld(
+                yield budget.CapHeld(
                     t_s=t_s, name=name, cap_w=job.cap_w, slowdown=job.expected, slowdown_stderr=job.expected_stderr
                 )
         self._jobs = now
@@ -58,23 +58,23 @@ class Chronicle:
         reserved_w = sum(books.reserved_w for books in parts.books.values())
         if abs(reserved_w - self._reserved_w) > _NEAR_W:
             self._reserved_w = reserved_w
-            yield events.BudgetReserved(t_s=t_s, reserved_w=reserved_w)
+            yield budget.BudgetReserved(t_s=t_s, reserved_w=reserved_w)
         for node, books in parts.books.items():
             free_w = _free_w(books)
             if abs(self._free_w.get(node, 0.0) - free_w) > _NEAR_W:
                 self._free_w[node] = free_w
-                yield events.CapGranted(t_s=t_s, name=f"{node}: no job", cap_w=free_w)
+                yield budget.CapGranted(t_s=t_s, name=f"{node}: no job", cap_w=free_w)
         short = (round(decision.short_w), decision.pause)
         if short != self._short:
             self._short = short
-            yield events.BudgetShort(t_s=t_s, short_w=decision.short_w, pause=decision.pause)
+            yield budget.BudgetShort(t_s=t_s, short_w=decision.short_w, pause=decision.pause)
 
     def _lowered(self, t_s: float, parts: Parts) -> Iterator[Event]:
         for name, (_, part_w, since_s) in list(self._lowering.items()):
             if parts[name].order is None:
                 del self._lowering[name]
                 if parts.is_heard(name):
-                    yield events.CapLowered(t_s=t_s, name=name, cap_w=part_w, after_s=t_s - since_s)
+                    yield budget.CapLowered(t_s=t_s, name=name, cap_w=part_w, after_s=t_s - since_s)
 
 
 def _free_w(books: Books) -> float:

@@ -10,6 +10,7 @@ from autocap import events
 from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.schedule import read_schedule
 from autocap.plugins.fleet.manager.course import course_of
@@ -106,10 +107,10 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
 
 def _started(
     nodes: Nodes, t_s: float, watts: float, policy: str, schedule: str | None, resumed: bool
-) -> events.BudgetStarted:
+) -> budget.BudgetStarted:
     found = [nodes.found[name] for name in nodes.names]
     meters = [one.node_power for one in found if one.node_power is not None]
-    return events.BudgetStarted(
+    return budget.BudgetStarted(
         t_s=t_s,
         autocap_version=__version__,
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -11,6 +11,7 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
 from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
@@ -192,7 +193,7 @@ class Site:
         self._parts.policy(self._policy)
         self._nodes.policy = self._policy
         self._keep()
-        self._say(events.BudgetChanged(t_s=now_s, budget_w=watts, policy=self._policy, why=why))
+        self._say(budget.BudgetChanged(t_s=now_s, budget_w=watts, policy=self._policy, why=why))
         self._turn()
 
     def _keep(self) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autocap import events
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.limits.helper.who import Peer
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.manager.claims import Claim, Claims, NoClaim, claimed
 from autocap.plugins.fleet.manager.finding import FoundJob, jobs_of
@@ -193,7 +193,7 @@ def test_workers_of_a_job_are_its_own_and_its_row_follows_them(site: Site) -> No
         assert site.rows() == [(f"sleep {second}", second, False)]
         assert site.stage.steward.weights.put(second, 2.0, [tenant.pid]) == [second]
         os.kill(second, signal.SIGKILL)
-    left = [event.why for event in site.stage.said if isinstance(event, events.JobLeft)]
+    left = [event.why for event in site.stage.said if isinstance(event, budget.JobLeft)]
     assert f"it goes on as sleep {second}" in left
 
 

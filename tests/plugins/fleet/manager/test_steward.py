@@ -9,6 +9,7 @@ import pytest
 from autocap import events
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.limits.helper.who import Peer
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.manager.claims import Claim
 from autocap.plugins.fleet.manager.finding import FoundJob
@@ -56,7 +57,7 @@ def test_a_job_that_ends_leaves_its_watts_to_the_others(tmp_path: Path) -> None:
         there.run(4.0)
         assert there.limits_w()[0] > before_w
         assert there.limits_w()[1:] == [LOW_W] * 3
-    left = [event for event in there.said if isinstance(event, events.JobLeft)]
+    left = [event for event in there.said if isinstance(event, budget.JobLeft)]
     assert [event.why for event in left] == ["it computes no more"]
 
 
@@ -68,7 +69,7 @@ def test_a_list_that_lacks_a_job_once_is_no_end_of_it(tmp_path: Path) -> None:
         there.run(0.2)
         there.jobs.append(job)
         there.run(2.0)
-        assert not [event for event in there.said if isinstance(event, events.JobLeft)]
+        assert not [event for event in there.said if isinstance(event, budget.JobLeft)]
 
 
 def test_a_budget_that_falls_is_kept_in_the_same_call(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_no_cap_is_below_the_floor(tmp_path: Path) -> None:
         assert there.limits_w() == [150.0] * 4
         assert there.steward.short_w == pytest.approx(102.0)
         assert len(there.steward.pause) == 1
-    assert [event.short_w for event in there.said if isinstance(event, events.BudgetShort)] == [pytest.approx(102.0)]
+    assert [event.short_w for event in there.said if isinstance(event, budget.BudgetShort)] == [pytest.approx(102.0)]
 
 
 def test_limits_found_are_the_most_that_is_given(tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_gpu_that_is_lost_is_counted_in_full_and_the_others_go_on_within_the_r
         assert len(said) == 1
         assert said[0].startswith("GPU 1 is outside the budget now: ")
         assert said[0].endswith("; its limit could not be put back, and 260 W are counted for it")
-        assert [event.why for event in there.said if isinstance(event, events.JobLeft)] == ["GPU 1 has failed"]
+        assert [event.why for event in there.said if isinstance(event, budget.JobLeft)] == ["GPU 1 has failed"]
         there.steward.ledger.budget(there.now_s, 600.0)
         there.run(3.0)
         assert there.limits_w()[0] == pytest.approx(600.0 - 260.0 - 200.0 - 2.0, abs=1.0)

@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from autocap import events
 from autocap.events import Event
+from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.orders import LEASE_S
 from autocap.plugins.fleet.budget.shares import Policy
@@ -179,17 +179,17 @@ def test_the_record_names_jobs_with_their_nodes() -> None:
     said: list[Event] = []
     chronicle, parts = Chronicle(said.append), begun(800.0, a=books(job()), b=books(job()))
     chronicle.write(0.0, parts, parts.decide(0.0))
-    assert [one.name for one in said if isinstance(one, events.JobJoined)] == ["a: train 1", "b: train 1"]
+    assert [one.name for one in said if isinstance(one, budget.JobJoined)] == ["a: train 1", "b: train 1"]
     parts.budget(1.0, 700.0)
     chronicle.write(1.0, parts, parts.decide(1.0))
     obey(parts, 1.4)
     said.clear()
     chronicle.write(1.4, parts, parts.decide(1.4))
-    lowered = [one for one in said if isinstance(one, events.CapLowered)]
+    lowered = [one for one in said if isinstance(one, budget.CapLowered)]
     assert [(one.name, one.after_s) for one in lowered] == [("a", pytest.approx(0.4)), ("b", pytest.approx(0.4))]
     parts.report(2.0, "a", books(serial=parts.part("a")[0], may_w=FLOOR_W), 2.0)
     chronicle.write(2.0, parts, parts.decide(2.0))
-    assert [one.name for one in said if isinstance(one, events.JobLeft)] == ["a: train 1"]
+    assert [one.name for one in said if isinstance(one, budget.JobLeft)] == ["a: train 1"]
 
 
 # Nodes that obey, behind lines that may fail in any way.

@@ -70,7 +70,7 @@ class Preparation:
         from autocap import devices
         from autocap.devices import node as node_power
         from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
-        from autocap.session.actuating import BUDGET, actuation, require_actuator
+        from autocap.session.actuating import actuation, require_actuator
         from autocap.session.preparing import settle_leftovers
 
         require_actuator(config)
@@ -100,7 +100,7 @@ class Preparation:
                 raise DeviceError(device.refusal)
             yield now()
             ready.way = actuation(begin.actuator, device)
-            if ready.way.name == BUDGET:
+            if ready.way.has_ceilings:
                 raise DeviceError(
                     f"{ready.way.reason}, under which a job on several nodes is not tuned as one; end the budget, or "
                     "tune without --nodes"

@@ -1,16 +1,18 @@
 """What is announced of a budget: how it began, who came and went, and who was given what."""
 
-from dataclasses import dataclass
+from typing import ClassVar
 
+from autocap.events.base import PluginEvent, event
 from autocap.records import GpuInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetStarted:
+@event("budget_started")
+class BudgetStarted(PluginEvent):
     """The first event of a budget's record. started_at: ISO 8601 with offset. gpus: those whose limits it sets;
     original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. openadr: the
     URL of a VTN whose events lower it. resumed: an earlier manager of it was killed."""
 
+    begins: ClassVar[str | None] = "budget"
     t_s: float
     autocap_version: str
     started_at: str
@@ -27,8 +29,8 @@ class BudgetStarted:
     resumed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetChanged:
+@event("budget_changed")
+class BudgetChanged(PluginEvent):
     """From now on there are so many watts, shared by that policy. why: who said so."""
 
     t_s: float
@@ -37,16 +39,16 @@ class BudgetChanged:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReserved:
+@event("budget_reserved")
+class BudgetReserved(PluginEvent):
     """What is kept for what is no job, watts."""
 
     t_s: float
     reserved_w: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobJoined:
+@event("job_joined")
+class JobJoined(PluginEvent):
     """A job has come, or another one sets its caps from now on. uuids: its devices."""
 
     t_s: float
@@ -56,8 +58,8 @@ class JobJoined:
     tuned: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobWeighed:
+@event("job_weighed")
+class JobWeighed(PluginEvent):
     """A job counts so much from now on where the budget is shared. why: who said so."""
 
     t_s: float
@@ -69,8 +71,8 @@ class JobWeighed:
 TUNER_CAME = "a tuner has come"  # why a job leaves that is tuned from now on, and comes anew
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLeft:
+@event("job_left")
+class JobLeft(PluginEvent):
     """It takes nothing of the budget any more."""
 
     t_s: float
@@ -78,8 +80,8 @@ class JobLeft:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapGranted:
+@event("cap_granted")
+class CapGranted(PluginEvent):
     """Each device of a job, or one that nobody uses, may have so much, watts; its tuner may hold less."""
 
     t_s: float
@@ -87,8 +89,8 @@ class CapGranted:
     cap_w: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapHeld:
+@event("cap_held")
+class CapHeld(PluginEvent):
     """The cap that is in force at a job's devices, watts, the lowest of them; and the slowdown that its curve has
     there,
     with its standard error."""
@@ -100,8 +102,8 @@ class CapHeld:
     slowdown_stderr: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapLowered:
+@event("cap_lowered")
+class CapLowered(PluginEvent):
     """The lower caps of an order were read back, and no more than they allow is drawn; seconds since it was given."""
 
     t_s: float
@@ -110,25 +112,11 @@ class CapLowered:
     after_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetShort:
+@event("budget_short")
+class BudgetShort(PluginEvent):
     """Even the lowest caps exceed the budget, by so many watts; 0 once they do not any more. pause: jobs that would
     have to be paused."""
 
     t_s: float
     short_w: float
     pause: tuple[str, ...]
-
-
-BudgetEvent = (
-    BudgetStarted
-    | BudgetChanged
-    | BudgetReserved
-    | JobJoined
-    | JobLeft
-    | JobWeighed
-    | CapGranted
-    | CapHeld
-    | CapLowered
-    | BudgetShort
-)

@@ -1,0 +1,70 @@
+"""The budget of this machine as what may hold the limits of a session's devices: what it holds, and how a session sets
+caps under it."""
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from autocap.devices.base import LendableDevice
+from autocap.errors import ActuatorDenied
+from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
+from autocap.plugins.fleet.budget.client import BudgetGuardian
+from autocap.plugins.fleet.budget.words import Ask, Standing
+from autocap.session.actuating import Actuation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What `autocap devices` says of it. pid: of its manager. gpus: UUIDs of those whose limits it holds."""
+
+    watts: float
+    policy: str
+    pid: int
+    gpus: tuple[str, ...]
+
+
+def actuation(device: LendableDevice) -> Actuation | None:
+    """How a device is set under it; `None` where no budget holds any of its GPUs. Raises ActuatorDenied where it holds
+    only some of them."""
+    found = _standing()
+    if found is None:
+        return None
+    path, standing = found
+    held = _held(standing)
+    outside = [gpu for gpu in device.gpus if gpu.uuid not in held]
+    if len(outside) == len(device.gpus):
+        return None
+    if outside:
+        raise ActuatorDenied(
+            f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
+            "all of them in --gpus"
+        )
+    return Actuation(
+        name="budget",
+        where=str(path),
+        gpus=device.gpus,
+        has_ceilings=True,
+        guardian=lambda job: BudgetGuardian(gpus=device.gpus, path=path, job=job),
+        reason=f"a power budget of {standing.budget_w:g} W runs here",
+    )
+
+
+def inventory() -> dict[str, object] | None:
+    """`Held`, as JSON has it; `None` where none runs."""
+    found = _standing()
+    if found is None:
+        return None
+    one = found[1]
+    return asdict(Held(watts=one.budget_w, policy=one.policy, pid=one.pid, gpus=tuple(sorted(_held(one)))))
+
+
+def _standing() -> tuple[Path, Standing] | None:
+    try:
+        with closing(call()) as there:
+            return there.path, there.ask(Ask(), Standing)
+    except (NoBudget, ManagerLost):
+        return None
+
+
+def _held(standing: Standing) -> set[str]:
+    return {*standing.free, *(uuid for job in standing.jobs for uuid in job.devices)}

@@ -1,0 +1,112 @@
+"""Whatever is chosen by its name, and where it stands: it is imported only once it is used.
+
+What comes with autocap stands in the table below, and what is a plug-in's counts while its folder is there. Other
+packages add theirs through entry points of the group `autocap.KIND`, of the same form: a module, or `module:attribute`.
+Under sudo these are imported only where nobody but root could have changed them.
+"""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from autocap.errors import UsageError
+from autocap.job.invoking_user import invoking_user
+from autocap.job.trusted_code import require_trusted_module
+
+_FLEET, _RECUR, _TRACKERS, _GRID = (f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid"))
+_PLUGINS = Path(__file__).parent / "plugins"
+# By kind and name.
+_OURS = {
+    "commands": {
+        "run": "autocap.cli.run:Run",
+        "attach": "autocap.cli.run:Attach",
+        "sweep": "autocap.cli.sweep:Sweep",
+        "devices": "autocap.cli.devices:Devices",
+        "restore": "autocap.cli.restore:Restore",
+        "report": "autocap.cli.report:Report",
+        "runs": "autocap.cli.runs:Runs",
+        "memory": "autocap.cli.memory:Memory",
+        "budget": f"{_FLEET}.cli.budget:Budget",
+        "recur": f"{_RECUR}.cli:Recur",
+        "period": "autocap.cli.period:Period",
+        "helper": "autocap.cli.helper:Helper",
+        "config": "autocap.cli.config:Config",
+        "completion": "autocap.cli.completion:Completion",
+        "help": "autocap.cli.help:Help",
+    },
+    "devices": {
+        "nvml": "autocap.devices.nvml",
+        "rapl": "autocap.devices.rapl",
+        "emulated": "autocap.devices.emulated",
+    },
+    "strategies": {
+        "bandit": "autocap.strategies.bandit:Bandit",
+        "bayesian": "autocap.strategies.bayesian:Bayesian",
+        "fixed": "autocap.strategies.fixed:Fixed",
+        "golden": "autocap.strategies.golden:Golden",
+        "linear": "autocap.strategies.linear:Linear",
+        "model": "autocap.strategies.model:Model",
+        # How other tools search, for comparison.
+        "depo-linear": "autocap.strategies.baselines:DepoLinear",
+        "depo-golden": "autocap.strategies.baselines:DepoGolden",
+        "gpoeo": "autocap.strategies.baselines:Gpoeo",
+        "zeus-scan": "autocap.strategies.baselines:ZeusScan",
+    },
+    # What the events of a run's log are, beside those of autocap.events.
+    "events": {"budget": f"{_FLEET}.events", "recur": f"{_RECUR}.events"},
+    # Where the job of `run` and `attach` is, beside this machine.
+    "places": {"nodes": f"{_FLEET}.nodes.engines:place"},
+    # What `autocap devices` shows, by where it looks.
+    "inventories": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
+    # Who may hold the limits of a device beside autocap, whatever --actuator says.
+    "holders": {"budget": f"{_FLEET}.budget.holder"},
+    # Who logs a run elsewhere.
+    "logs": {"trackers": _TRACKERS},
+    "trackers": {name: f"{_TRACKERS}.{name}" for name in ("wandb", "mlflow", "tensorboard")},
+    "prices": {"entsoe": f"{_GRID}.entsoe"},
+    "carbon": {"gb": f"{_GRID}.great_britain", "electricitymaps": f"{_GRID}.electricity_maps"},
+    # What shows a record that is neither of a run nor of a sweep.
+    "records": {"budget": f"{_FLEET}.reports.document:present_budget"},
+}
+
+
+def ours(kind: str) -> dict[str, str]:
+    """What comes with autocap, by name; without those of a plug-in whose folder is not there."""
+    return {name: where for name, where in _OURS.get(kind, {}).items() if _is_there(where)}
+
+
+def plugged_in(kind: str) -> dict[str, str]:
+    """What other packages have added, by name."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
+    return {point.name: point.value for point in entry_points(group=f"autocap.{kind}")}
+
+
+def load(kind: str, name: str) -> Any:
+    """What stands behind a name. Raises KeyError where there is none, UsageError where it may not be imported under
+    sudo, and whatever its module does while it is imported."""
+    where = ours(kind).get(name)
+    if where is None:
+        where = plugged_in(kind)[name]
+        user = invoking_user()
+        if user is not None:
+            require_trusted_module(where.partition(":")[0], user)
+    module, _, attribute = where.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def of_plugin(kind: str, name: str, asked: str) -> Any:
+    """What a plug-in of ours does for an option that was given, `--nodes slurm`. Raises UsageError where that plug-in is
+    not here."""
+    if name in ours(kind):
+        return load(kind, name)
+    plugin = _OURS[kind][name].split(".")[2].partition(":")[0]
+    raise UsageError(f"{asked} needs the plug-in {plugin}, which is not in this installation; install autocap whole")
+
+
+@cache
+def _is_there(where: str) -> bool:
+    plugin = where.removeprefix("autocap.plugins.")
+    return plugin == where or (_PLUGINS / plugin.partition(".")[0]).is_dir()
