@@ -98,8 +98,8 @@ def load(kind: str, name: str) -> Any:
 
 
 def of_plugin(kind: str, name: str, asked: str) -> Any:
-    """What a plug-in of ours does for an option that was given, `--nodes slurm`. Raises UsageError where that plug-in is
-    not here."""
+    """What a plug-in of ours does for an option, asked: as it was given. Raises UsageError where that plug-in is not
+    here."""
     if name in ours(kind):
         return load(kind, name)
     plugin = _OURS[kind][name].split(".")[2].partition(":")[0]

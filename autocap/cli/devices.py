@@ -56,9 +56,8 @@ def _on_nodes(args: argparse.Namespace) -> int:
 
     if args.job is not None and args.nodes != "slurm":
         raise UsageError(f"--job {args.job} names a Slurm job; use --nodes slurm, or drop it")
-    found: dict[str, Inventory | str] = registry.of_plugin("inventories", "nodes", f"--nodes {args.nodes}")(
-        args.nodes, args.job
-    )
+    gather = registry.of_plugin("inventories", "nodes", f"--nodes {args.nodes}")
+    found: dict[str, Inventory | str] = gather(args.nodes, args.job)
     missing = {node: why for node, why in found.items() if not isinstance(why, Inventory)}
     if args.json:
         there = {node: asdict(one) for node, one in found.items() if isinstance(one, Inventory)}

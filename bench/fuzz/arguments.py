@@ -2,11 +2,10 @@
 
 import argparse
 from functools import cache
-from importlib import import_module
 from random import Random
 
 from autocap import registry
-from autocap.cli import INSIDE, Command, Parser
+from autocap.cli import INSIDE, Parser
 from bench.fuzz import texts
 
 COMMANDS = (*registry.ours("commands"), INSIDE)
@@ -62,7 +61,7 @@ _NAMES = ("--strategy", "--device", "--node-power")  # nor here: one could name 
 @cache
 def options(command: str) -> tuple[argparse.Action, ...]:
     """The options of a command, help left out; of one that needs it, what is no option is another matter."""
-    made: Command = getattr(import_module(module), name)()
+    made = command_named(command)
     parser = Parser(prog=f"autocap {command}", add_help=False, allow_abbrev=False)
     made.prepare_parser(parser)
     return tuple(action for action in parser._actions if action.option_strings)

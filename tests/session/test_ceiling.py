@@ -7,9 +7,8 @@ import pytest
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
-from autocap.plugins.fleet.budget.words import Known
 from autocap.records import Measurement, Prediction
-from autocap.session.ceiling import BudgetLink, known_of
+from autocap.session.ceiling import BudgetLink
 
 BASELINE = Measurement(
     cap_w=(250.0, 250.0), start_s=0.0, duration_s=10.0, iterations=100.0, period_s=0.1, period_rel_stderr=0.01,
@@ -37,10 +36,10 @@ class Guard:
 
     ceiling_w: float | None = None
     original_w: tuple[float | None, ...] = (250.0, None)
-    published: list[Known] = field(default_factory=list)
+    published: list[tuple[bool, float | None]] = field(default_factory=list)
 
-    def publish(self, curve: Known) -> None:
-        self.published.append(curve)
+    def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
+        self.published.append((searching, max_slowdown))
 
     def set_caps(self, caps_w: object) -> None: ...
 
@@ -73,33 +72,15 @@ def test_a_ceiling_is_told_once_each_time_it_changes() -> None:
     assert decider.heard == [(1.0, 200.0), (3.0, 150.0)]
 
 
-def test_what_is_known_is_published_when_it_changes_and_not_too_often() -> None:
+def test_what_is_known_is_published_now_and_then() -> None:
     guard, decider = Guard(), Decider(curve=CURVE, max_slowdown=0.05)
     link = BudgetLink(guard, decider)
     for t_s in (0.0, 1.0, 6.0):
         link.heed(t_s)
-    assert len(guard.published) == 1
     decider.state = State.HOLDING
     link.heed(7.0)
     link.heed(12.0)
-    assert [known.caps_w[-1] for known in guard.published] == [250.0, 150.0]
-    assert guard.published[-1].most_slowdown == 0.05
-
-
-def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
-    searching, held = known_of(CURVE, 250.0, searching=True), known_of(CURVE, 250.0, searching=False)
-    assert searching.caps_w == (100.0, 150.0, 200.0, 250.0)
-    assert held.caps_w == (100.0, 150.0)
-    assert held.slowdown == pytest.approx((0.5, 0.1))
-    assert held.slowdown_stderr == pytest.approx((1.0, 0.011))  # what is hardly known stays a number
-    assert held.energy_stderr == pytest.approx((0.018, 0.018))
-
-
-def test_what_was_measured_below_a_ceiling_is_published_over_the_limit_found() -> None:
-    below = known_of(CURVE, 300.0, searching=False)
-    assert below.caps_w == (100.0, 150.0)
-    assert all(slower > more for slower, more in zip(below.slowdown, (0.5, 0.1), strict=True))
-    assert known_of(CURVE, 300.0, searching=True).caps_w[-1] == 300.0
+    assert guard.published == [(True, 0.05), (True, 0.05), (False, 0.05)]
 
 
 @pytest.mark.parametrize("decider", [object(), Decider(curve=CURVE)])

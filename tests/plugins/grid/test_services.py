@@ -77,7 +77,7 @@ def server() -> Iterator[Server]:
 
 def test_great_britain_has_half_hours_and_gaps(server: Server) -> None:
     server.say("/intensity/2026-01-31T16:00Z/fw48h", GB)
-    series = great_britain.carbon(T0 + 30, server.url)
+    series = great_britain.read("", T0 + 30, server.url)
     assert series.steps == ((T0, 120.0), (T0 + 1800, 90.0), (T0 + 3600, None), (T0 + 5400, None))
     assert (series.kind, series.until_s) == (CARBON, T0 + 7200)
 
@@ -88,12 +88,12 @@ def test_electricity_maps_gives_the_hours_to_come_where_the_plan_has_them(
     monkeypatch.setenv(electricity_maps.TOKEN, TOKEN)
     server.say("/carbon-intensity/latest", LATEST)
     server.say("/carbon-intensity/forecast", FORECAST)
-    series = electricity_maps.carbon("DE", server.url)
+    series = electricity_maps.read("DE", T0, server.url)
     assert series.steps == ((T0, 302.0), (T0 + 3600, 250.5))
     assert series.until_s == T0 + 7200
     assert server.asked[0] == ("/carbon-intensity/latest?zone=DE", TOKEN)
     server.say("/carbon-intensity/forecast", {"error": "not in your plan"}, 403)
-    assert electricity_maps.carbon("DE", server.url).steps == ((T0, 302.0),)
+    assert electricity_maps.read("DE", T0, server.url).steps == ((T0, 302.0),)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_whatever_a_server_answers_is_told_in_a_sentence_that_keeps_the_token(
     monkeypatch.setenv(electricity_maps.TOKEN, TOKEN)
     server.answers["/carbon-intensity/latest"] = status, body
     with pytest.raises(SourceRefused) as told:
-        electricity_maps.carbon("DE", server.url)
+        electricity_maps.read("DE", T0, server.url)
     assert complaint in str(told.value)
     assert TOKEN not in str(told.value)
     assert "\n" not in str(told.value)
