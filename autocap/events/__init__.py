@@ -6,7 +6,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 
 from collections.abc import Sequence
 
-from autocap.events.base import KINDS, PluginEvent, event, name_of
+from autocap.events.base import KINDS, PluginEvent, begun_by, event, name_of
 from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
 from autocap.events.run import (
     ASKED,
@@ -119,6 +119,4 @@ __all__ = [
 
 def record_kind(found: Sequence[Event]) -> str:
     """What a record is of, by its events: "run", "sweep", or what a plug-in calls its own."""
-    begun = (event.begins for event in found[:3] if isinstance(event, PluginEvent) and event.begins is not None)
-    sweeps = any(isinstance(event, SweepStarted) for event in found)
-    return next(begun, "sweep" if sweeps else "run")
+    return next(filter(None, (begun_by(type(event)) for event in found)), "run")

@@ -2,23 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
 KINDS: dict[str, type] = {}  # by name: those of every module that was imported
 _NAMES: dict[type, str] = {}
+_BEGINS: dict[type, str] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def event(name: str) -> Callable[[type[T]], type[T]]:
-    """Makes a class a frozen record, which the log calls by this name, whatever becomes of the class's. Raises
-    ValueError for a name that is taken."""
+def event(name: str, begins: str | None = None) -> Callable[[type[T]], type[T]]:
+    """Makes a class a frozen record, which the log calls by this name, whatever becomes of the class's.
+
+    begins: the kind of record that begins with it, where that is no run. Raises ValueError for a name that is taken.
+    """
 
     def declare(cls: type[T]) -> type[T]:
         if name in KINDS:
             raise ValueError(f"there is an event {name} already: {KINDS[name].__qualname__}; choose another name")
         made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
         KINDS[name], _NAMES[made] = made, name
+        if begins is not None:
+            _BEGINS[made] = begins
         return made
 
     return declare
@@ -29,6 +34,11 @@ def name_of(kind: type) -> str:
     return _NAMES[kind]
 
 
+def begun_by(kind: type) -> str | None:
+    """The kind of record that begins with an event of that class; `None` for a run, and for an event within one."""
+    return _BEGINS.get(kind)
+
+
 class PluginEvent:
     """An event that a plug-in declares: it is logged and read as any other, and says itself what is shown of it.
 
@@ -37,7 +47,6 @@ class PluginEvent:
 
     __slots__ = ()
     t_s: float
-    begins: ClassVar[str | None] = None  # the kind of record that begins with it, where that is no run
 
     def sentence(self, power: str) -> str | None:
         """What the terminal shows of it; `None` for nothing. power: how power must be marked, or nothing."""

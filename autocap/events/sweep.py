@@ -98,7 +98,7 @@ class FinishedRun:
     trouble: str | None = None
 
 
-@event("sweep_started")
+@event("sweep_started", begins="sweep")
 class SweepStarted:
     """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
 

@@ -15,7 +15,7 @@ from autocap import events
 from autocap.config.sweep import SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
-from autocap.events import Event
+from autocap.events import Event, record_kind
 from autocap.events.sweep import SweepPlan
 from autocap.job.signals import SignalClock
 from autocap.reports import text
@@ -30,7 +30,7 @@ from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
 from autocap.sweep.running import LOOK_EVERY_S, Running
 from autocap.sweep.schedule import Schedule, differences
-from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
+from autocap.sweep.summary import finished_runs, last_start, summarise, to_csv
 from autocap.version import __version__
 
 _COMPLETE = "every run is done"
@@ -125,7 +125,7 @@ def _interrupted(out: Path) -> list[Event]:
         earlier = read_events(out, log.debug)
     except AutocapError:
         return []
-    if not is_sweep(earlier):
+    if record_kind(earlier) != "sweep":
         return []
     return earlier if summarise(earlier).runs_left else []
 

@@ -94,11 +94,6 @@ class SweepSummary:
         return self.plan.emulated and not (node is not None and node.whole)
 
 
-def is_sweep(events: Sequence[Event]) -> bool:
-    """Whether these are the events of a sweep, and not of a run."""
-    return last_of(SweepStarted, events) is not None
-
-
 def last_start(events: Sequence[Event]) -> SweepStarted:
     """How the sweep was started, or went on, the last time. Raises RunDirectoryError where there is no sweep."""
     started = last_of(SweepStarted, events)

@@ -5,7 +5,7 @@ from functools import cache
 from random import Random
 
 from autocap import registry
-from autocap.cli import INSIDE, Parser
+from autocap.cli import INSIDE, Parser, command_named
 from bench.fuzz import texts
 
 COMMANDS = (*registry.ours("commands"), INSIDE)

@@ -118,7 +118,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         "helper",
         "budget",
     ):
-        monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
+        monkeypatch.setattr(registry.load("commands", name), "run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
 

@@ -15,7 +15,7 @@ from autocap.limits.journal import SUFFIX, DamagedEntry, Entry, Journal, file_na
 from autocap.limits.state_dir import StateDir
 
 watts = st.floats(min_value=1.0, max_value=1000.0)
-words = st.text(st.characters(exclude_characters="\0"), max_size=8)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 processes = st.builds(ProcessId, st.integers(1, 2**32), st.integers(0, 2**63))
 settings_found = st.builds(Setting, name=words, value=st.integers())
 entries = st.builds(

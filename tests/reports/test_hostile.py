@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autocap.errors import AutocapError
-from autocap.events import Event
+from autocap.events import Event, record_kind
 from autocap.reports import html, text
 from autocap.reports.figures import pictures, svg
 from autocap.reports.live.plain import PlainLines
@@ -27,7 +27,7 @@ from autocap.runlog.columns import parse
 from autocap.runlog.event_log import EVENTS, line_of, read_events
 from autocap.session.earlier import warm_start
 from autocap.sweep.document import present_sweep
-from autocap.sweep.summary import is_sweep, summarise, to_csv
+from autocap.sweep.summary import summarise, to_csv
 from tests.doubles.logs import whole_log
 from tests.runlog.test_runlog import EVENTS as OF_A_RUN
 from tests.runlog.test_runlog import OF_NODE, PER_GPU, SWEEP
@@ -105,13 +105,13 @@ def reported(folder: Path) -> None:
     """All that is made of a log; raises nothing but errors in words."""
     try:
         events = read_events(folder, str)
-        report: Presentation = present_sweep(events) if is_sweep(events) else present_run(folder, events)
+        report: Presentation = present_sweep(events) if record_kind(events) == "sweep" else present_run(folder, events)
         text.lines(report.document)
         json.dumps(report.result, allow_nan=False)
         page = html.page(report.document, report.pictures())
         assert "\x1b" not in page
         page.encode()
-        if is_sweep(events):
+        if record_kind(events) == "sweep":
             to_csv(summarise(events)).encode()
     except AutocapError:
         pass

@@ -18,7 +18,7 @@ from autocap.runlog.codec import decode, encode
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.schedule import Schedule, default_step_w, differences, in_order
 from autocap.sweep.statistics import cap_rows, sound
-from autocap.sweep.summary import is_sweep, panels, summarise, to_csv
+from autocap.sweep.summary import panels, summarise, to_csv
 from bench.strategies import curves
 
 CAPS = (260.0, 200.0, 150.0, 100.0)
@@ -406,6 +406,6 @@ def test_a_sweep_that_goes_on_has_not_ended_as_it_did_before() -> None:
 def test_events_of_a_run_are_no_sweep() -> None:
     log = [events.Warned(t_s=0.0, text="…")]
 
-    assert not is_sweep(log)
+    assert events.record_kind(log) == "run"
     with pytest.raises(RunDirectoryError, match="not a sweep's events"):
         summarise(log)

@@ -1,18 +1,15 @@
 """What is announced of a budget: how it began, who came and went, and who was given what."""
 
-from typing import ClassVar
-
 from autocap.events.base import PluginEvent, event
 from autocap.records import GpuInfo
 
 
-@event("budget_started")
+@event("budget_started", begins="budget")
 class BudgetStarted(PluginEvent):
     """The first event of a budget's record. started_at: ISO 8601 with offset. gpus: those whose limits it sets;
     original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. openadr: the
     URL of a VTN whose events lower it. resumed: an earlier manager of it was killed."""
 
-    begins: ClassVar[str | None] = "budget"
     t_s: float
     autocap_version: str
     started_at: str

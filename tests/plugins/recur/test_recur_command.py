@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autocap.cli import recur
 from autocap.errors import RunDirectoryError
+from autocap.plugins.recur import cli as recur
 from autocap.plugins.recur.store import FILE
 from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
 from tests.doubles.waiting import eventually
