@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 from autocap.records import Cost, Measurement, Prediction
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 METRICS = ("energy", "edp", "ed2p", "eds", "cost", "carbon")
 DEFAULT_K = 2.0

@@ -20,8 +20,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import ClassVar
 
-from autocap.blas_threads import one_thread
 from autocap.errors import UsageError
+from autocap.job.blas_threads import one_thread
 from autocap.records import Trial
 from autocap.strategies.base import STRIDE, Strategy
 from autocap.strategies.options import Option

@@ -1,6 +1,6 @@
 """What the trials so far say about each cap: repeats pooled, and who comes before whom.
 
-Repeats of a cap are pooled as everywhere (`autocap.repeats`); the error that all of them share, where a proxy stands
+Repeats of a cap are pooled as everywhere (`autocap.stats`); the error that all of them share, where a proxy stands
 for the iterations, stays. Caps are ordered by standing first and only then by cost, since a cap that is too slow may
 well look cheap.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autocap import repeats
+from autocap import stats
 from autocap.metrics import Metric, slowdown
 from autocap.records import Measurement, Trial, TrialState
 
@@ -18,11 +18,11 @@ def pool(values: Sequence[float], stderrs: Sequence[float]) -> tuple[float, floa
     """Independent estimates of one quantity as one, and its standard error, wider where they disagree."""
     level = max(map(abs, values))  # an error is taken to belong to what it is a share of, as far as that has a sign
     rel = [stderr / (value if min(values) > 0 else level or 1.0) for value, stderr in zip(values, stderrs, strict=True)]
-    counts = repeats.weights(rel)
-    found = repeats.mean(values, counts)
+    counts = stats.weights(rel)
+    found = stats.mean(values, counts)
     if min(values) <= 0:  # only beside prices below 0
         return found, math.hypot(*(count * stderr for count, stderr in zip(counts, stderrs, strict=True) if count))
-    return found, found * repeats.rel_stderr(values, rel, counts)
+    return found, found * stats.rel_stderr(values, rel, counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

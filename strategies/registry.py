@@ -13,11 +13,11 @@ from autocap import registry
 from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.spelling import did_you_mean
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
 from autocap.strategies.shape import SHAPE, complaints
+from autocap.text import did_you_mean
 
 BUILTIN = registry.ours("strategies")
 

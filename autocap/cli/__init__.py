@@ -19,8 +19,8 @@ from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
 from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
-from autocap.spelling import did_you_mean
-from autocap.streams import note
+from autocap.printing import note
+from autocap.text import did_you_mean
 from autocap.version import __version__
 
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback

@@ -10,8 +10,7 @@ from autocap.cli import settings, settings_file
 from autocap.cli.options import attach_config, run_config
 from autocap.cli.sweep import sweep_config
 from autocap.config.option import CommandOption, TakenSetting
-from autocap.streams import put, put_json
-from autocap.streams.terminal import columns, encoding_of
+from autocap.printing import columns, encoding_of, put, put_json
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 BUILT_IN = "built-in"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from autocap.cli.device_inventory import Gpu, Inventory, Limited, Package
 from autocap.cli.device_setters import others
-from autocap.streams import put
-from autocap.streams.terminal import columns, encoding_of
+from autocap.printing import columns, encoding_of, put
 
 if TYPE_CHECKING:
     from autocap.reports.document import Table

@@ -7,7 +7,7 @@ from autocap import registry
 from autocap.cli.device_inventory import Inventory, here
 from autocap.config import values
 from autocap.errors import UsageError
-from autocap.streams import put_json
+from autocap.printing import put_json
 
 
 class Devices:

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from autocap.cli.completion import offer
 from autocap.config import values
-from autocap.streams import put
+from autocap.printing import put
 
 
 class Help:

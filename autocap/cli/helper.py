@@ -12,7 +12,7 @@ from autocap.cli.options import observing
 from autocap.config import values
 from autocap.errors import UsageError
 from autocap.limits.helper.protocol import Devices, Offer, Op, Status, socket_path
-from autocap.streams import put, put_json
+from autocap.printing import put, put_json
 
 _ACTIONS = ("serve", "status", "install", "uninstall")
 _OF = {"socket": ("serve",), "policy": ("serve",), "group": ("serve", "install"), "json": ("status",)}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from autocap.printable import printable
-from autocap.streams import PREFIX
+from autocap.printing import PREFIX
+from autocap.text import printable
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,9 @@ from autocap.config import values
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
 from autocap.job.invoking_user import invoking_user
+from autocap.printing import columns, encoding_of, put, put_json
 from autocap.runlog.memory.entry import KEY_DIGITS, Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
-from autocap.streams import put, put_json
-from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.reports.document import Document

@@ -17,7 +17,7 @@ from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 _QUICK = {
     "target_stderr": config.QUICK_TARGET_STDERR,

@@ -5,13 +5,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap.blas_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.errors import AutocapError
+from autocap.job.blas_threads import one_thread
+from autocap.printing import note, put, put_json
 from autocap.reports.wording.numbers import with_rel_error
 from autocap.runlog.output_directory import OutputDirectory
-from autocap.streams import note, put, put_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap import registry
-from autocap.blas_threads import one_thread
 from autocap.cli import options
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.config.option import Group
 from autocap.errors import RunDirectoryError, UsageError
 from autocap.events import Event, RunStarted, record_kind
+from autocap.job.blas_threads import one_thread
+from autocap.printing import columns, encoding_of, note, put, put_json
 from autocap.runlog.directory import RUNS
-from autocap.streams import note, put, put_json
-from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.reports.summary.record import Summary

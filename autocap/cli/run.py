@@ -12,7 +12,7 @@ from autocap.cli.session_clock import session_clock
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
-from autocap.streams import note, put
+from autocap.printing import note, put
 
 if TYPE_CHECKING:  # they import numpy, which is to come after the clock
     from autocap.job.signals import SignalClock

@@ -3,12 +3,11 @@
 import argparse
 import sys
 
-from autocap.blas_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
+from autocap.job.blas_threads import one_thread
+from autocap.printing import columns, encoding_of, put, put_json
 from autocap.runlog.directory import RUNS
-from autocap.streams import put, put_json
-from autocap.streams.terminal import columns, encoding_of
 
 
 class Runs:

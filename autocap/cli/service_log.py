@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Mapping
 
-from autocap.printable import printable
-from autocap.streams import PREFIX
+from autocap.printing import PREFIX
+from autocap.text import printable
 
 log = logging.getLogger(__name__)
 

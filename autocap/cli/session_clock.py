@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autocap.blas_threads import one_thread
+from autocap.job.blas_threads import one_thread
 from autocap.job.signals import EndedBySignal, SignalClock
 
 

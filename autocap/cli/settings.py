@@ -18,7 +18,7 @@ from autocap.config.option import CommandOption, Group, Record, TakenSetting, op
 from autocap.config.sweep import SweepConfig
 from autocap.config.values import shown, truth
 from autocap.errors import UsageError
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 COMMANDS: Mapping[str, type[Record]] = {"run": RunConfig, "attach": RunConfig, "sweep": SweepConfig}
 PREFIX = "AUTOCAP_"

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 
 class Record(Protocol):

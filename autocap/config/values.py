@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from autocap.config.spacing import MOST_CAPS
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 LOOPBACK = "127.0.0.1"
 MOST_GPUS = 1024  # of one list

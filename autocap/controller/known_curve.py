@@ -2,7 +2,7 @@
 
 A cap that was measured counts as measured; one that the strategy predicts, as predicted. Between such caps, ln time and
 ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, ln time goes on as it came
-(`autocap.scaling`), and energy stays. Above the highest nothing is known. To what caps have shown while they
+(`autocap.controller.scaling`), and energy stays. Above the highest nothing is known. To what caps have shown while they
 were held, all that is bent.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from autocap.controller.bent import bent, own_error
+from autocap.controller.scaling import exponent_below
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
-from autocap.scaling import exponent_below
 
 _UNKNOWN = 0.2  # relative error outside of the caps that are known
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle

@@ -18,7 +18,7 @@ from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
 from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock

@@ -28,11 +28,10 @@ from autocap.config.values import Percentage
 from autocap.errors import AutocapError, ResultUnavailable, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
-from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.runlog.directory import default_directory
 from autocap.session.trackers import trackers
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean, printable
 
 if TYPE_CHECKING:  # a summary needs what would make the script wait when the block begins
     from autocap.integrations.result import Result

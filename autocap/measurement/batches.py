@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autocap.measurement.clocks import pooled_hz
 from autocap.records import Measurement
-from autocap.repeats import scatter
+from autocap.stats import scatter
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from autocap.job.lines import write_whole
 from autocap.prices.watching import LOOK_S, Watched
-from autocap.printable import printable_json
 from autocap.runlog.codec import encode
+from autocap.text import printable_json
 
 
 def main(words: Sequence[str]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 
-from autocap.printable import printable
+from autocap.printing import spelled
 from autocap.reports.document import Document, Sentences, Table
-from autocap.streams.terminal import spelled
+from autocap.text import printable
 
 WIDTH = 120  # characters, where no terminal says how many there are
 _INDENT = "  "  # of a sentence's second line, and of a remark below its row

@@ -17,11 +17,11 @@ from pathlib import Path
 from autocap import registry
 from autocap.errors import RunDirectoryError
 from autocap.events import KINDS, Event, RunEnded, name_of
-from autocap.printable import printable, printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.json_text import parse
 from autocap.runlog.plausible import require_plausible
+from autocap.text import printable, printable_json
 
 EVENTS = "events.jsonl"
 _MOST_LOG = 512 * MIB  # two months of tallies

@@ -6,8 +6,8 @@ The run log says what and when; the file holds the tracebacks, which are for who
 import traceback
 
 from autocap.errors import AutocapError, RunDirectoryError
-from autocap.printable import printable
 from autocap.runlog.directory import FAULTS, RunDirectory
+from autocap.text import printable
 
 _MOST, _LONGEST = 10, 400  # tracebacks, and lines of each
 

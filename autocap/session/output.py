@@ -11,6 +11,7 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
+from autocap.printing import put_json
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
@@ -20,7 +21,6 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower
 from autocap.session.trackers import trackers
 from autocap.session.tuning import SearchPlan
-from autocap.streams import put_json
 from autocap.version import __version__
 
 

@@ -11,7 +11,7 @@ _WARNING = "autocap: warning: "  # of what is left out of a file: one line of it
 _MOST_LINES = 10  # on stderr of a command that does what it was asked
 _OF_SHELLS = (126, 127)  # what `run` and `sweep` give for a command that cannot be started
 _TRACES = ("Traceback (most recent call last)", "Exception ignored in", "internal fault", "Fatal Python error")
-# As autocap.printable has them, but for the line's end and the tabulator; written anew, as that is what is looked at.
+# As autocap.text has them, but for the line's end and the tabulator; written anew, as that is what is looked at.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 COLUMNS = ("tracebacks", f"over {LIMIT_S:g} s", f"over {LIMIT_MB:g} MB", "not one line", "control", "status")
 

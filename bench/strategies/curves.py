@@ -23,11 +23,11 @@ from autocap.controller.search import Search
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.printable import printable
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.input_file import MIB, read_input
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
+from autocap.text import printable
 from bench.strategies.calibration import Calibration, expected, judge
 
 Floats = NDArray[np.float64]

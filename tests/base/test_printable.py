@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autocap.printable import printable
+from autocap.text import printable
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
 from autocap.metrics import METRICS
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from typing import TextIO, cast
 
 import pytest
 
+from autocap.printing import PrintableStream, columns, fresh_line, put_json, spelled
 from autocap.reports.live.terminal import LiveView
-from autocap.streams import PrintableStream, put_json
-from autocap.streams.terminal import columns, fresh_line, spelled
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from autocap.cli.device_tables import show
 from autocap.cli.logging_setup import logged
 from autocap.events import Event, Warned
 from autocap.integrations.tuned import Tuned
-from autocap.printable import printable
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.status import Status
@@ -35,6 +34,7 @@ from autocap.reports.rendering import present_run
 from autocap.reports.wording.events import Wording
 from autocap.runlog.directory import RunDirectory
 from autocap.sweep.document import present_sweep
+from autocap.text import printable
 from tests.doubles.arbitrary import of
 from tests.doubles.logs import whole_log
 from tests.sweep.test_sweep import curve_runs, plan

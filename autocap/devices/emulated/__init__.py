@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autocap.devices.base import CheckCaps
 from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
 from autocap.errors import UsageError
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 if TYPE_CHECKING:
     from autocap.clock import Clock

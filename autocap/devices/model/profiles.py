@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from autocap.devices.model import DATA
 from autocap.errors import UsageError
 from autocap.records import CapRange
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 Floats = NDArray[np.float64]
 Caps = TypeVar("Caps", float, Floats)  # one cap or many, watts; what follows from them has the same form

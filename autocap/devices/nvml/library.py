@@ -11,8 +11,8 @@ import pynvml
 from autocap.devices.nvml.calls import NvmlError, call, offered
 from autocap.devices.nvml.state import LimitState
 from autocap.errors import DeviceError, DeviceUnavailable
-from autocap.printable import printable
 from autocap.records import CapRange
+from autocap.text import printable
 
 _PCI_ADDRESS = re.compile(r"(?:0000)?([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 _VIRTUAL_GPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU

@@ -19,7 +19,7 @@ from autocap.devices.nvml.library import PciAddress, open_library, pci_address
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.state import to_milliwatts
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
-from autocap.printable import printable
+from autocap.text import printable
 
 KIND = "zeusd"  # of a journal entry, with the address behind a colon
 _USUAL = "/run/zeusd/zeusd.sock"

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from autocap.printable import printable
+from autocap.text import printable
 
 MOST_WHOLE = 2**53  # what every reader of JSON takes exactly
 _MOST_TEXT = 1024  # characters

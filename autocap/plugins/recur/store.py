@@ -21,10 +21,10 @@ from autocap.errors import AutocapError, RecurrenceUnavailable
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.plugins.recur.history import Outcome
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence
-from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.json_text import parse
 from autocap.runlog.memory.store import default_place, make_private
+from autocap.text import printable_json
 
 FILE = "recur.sqlite3"
 _VERSION = 1

@@ -12,7 +12,7 @@ from types import FrameType
 
 from autocap.plugins.trackers.follow import follow
 from autocap.plugins.trackers.sink import new_sink
-from autocap.printable import printable
+from autocap.text import printable
 
 _NICE = 10  # the job's own processes come first
 _SERVICE = "WANDB_SERVICE"  # of a training script: a process of its own has a service of its own

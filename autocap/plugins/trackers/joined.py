@@ -8,8 +8,8 @@ from pathlib import Path
 
 from autocap.job.signals import deaf
 from autocap.plugins.trackers.sink import Sink, joined_sink
-from autocap.printable import printable
 from autocap.runlog.event_log import EVENTS
+from autocap.text import printable
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 5.0  # with the last numbers

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from autocap.printable import printable
 from autocap.reports.figures.model import Colour, Floats, Marker, Style
+from autocap.text import printable
 
 FONT_PX = 12.0
 # Widths of characters as a share of the font size, in DejaVu Sans: wider than what most systems show a page in.

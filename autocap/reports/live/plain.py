@@ -8,11 +8,10 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.events import Event
-from autocap.printable import printable
+from autocap.printing import PREFIX, columns, encoding_of
 from autocap.records import Sample
 from autocap.reports.wording.events import Wording
-from autocap.streams import PREFIX
-from autocap.streams.terminal import columns, encoding_of
+from autocap.text import printable
 
 
 class Reporter:

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from autocap.events import State
-from autocap.printable import printable
+from autocap.printing import spelled
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
 from autocap.reports.text import folded, table_lines
 from autocap.reports.wording.numbers import change, common_caps
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, mark
-from autocap.streams.terminal import spelled
+from autocap.text import printable
 
 _BAR_COLUMNS = 30
 _GAP = "   "  # between the parts of a line

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from autocap.printable import printable
 from autocap.reports.prometheus.server import serve
+from autocap.text import printable
 
 Values = dict[str, list[tuple[dict[str, str], float]]]
 

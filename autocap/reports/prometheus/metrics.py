@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autocap.events import State
-from autocap.printable import printable
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import VersusBaseline
+from autocap.text import printable
 
 GPU_LABELS = ("uuid", "gpu", "emulated")
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autocap import repeats
+from autocap import stats
 from autocap.measurement.batches import as_at
 from autocap.records import Measurement
 
@@ -26,9 +26,9 @@ def as_repeats_scatter(measured: Sequence[Measured]) -> list[Measured]:
     groups: dict[tuple[int, tuple[float, ...]], list[Measurement]] = {}
     for search, one in (*((row.search, row.measurement) for row in measured), *beside.values()):
         groups.setdefault((search, one.cap_w), []).append(one)
-    time = repeats.between([([one.period_s for one in some], [one.period_rel_stderr for one in some])
+    time = stats.between([([one.period_s for one in some], [one.period_rel_stderr for one in some])
                             for some in groups.values()])  # fmt: skip
-    energy = repeats.between([([one.energy_per_iteration_j for one in some], [one.energy_rel_stderr for one in some])
+    energy = stats.between([([one.energy_per_iteration_j for one in some], [one.energy_rel_stderr for one in some])
                               for some in groups.values()])  # fmt: skip
     if max(time, energy) == 0:
         return list(measured)
@@ -69,21 +69,21 @@ def _mean(windows: Sequence[Measurement]) -> Measurement:
 
     def error(values: Sequence[float], stated: Sequence[float]) -> float:
         own = [math.sqrt(max(0.0, one**2 - shared**2)) if shared else one for one in stated]
-        return math.hypot(repeats.rel_stderr(values, own, counts), shared)
+        return math.hypot(stats.rel_stderr(values, own, counts), shared)
 
     times, energies = [one.period_s for one in windows], [one.energy_per_iteration_j for one in windows]
     return replace(
         windows[-1],
-        period_s=repeats.mean(times, counts),
+        period_s=stats.mean(times, counts),
         period_rel_stderr=error(times, [one.period_rel_stderr for one in windows]),
-        energy_per_iteration_j=repeats.mean(energies, counts),
+        energy_per_iteration_j=stats.mean(energies, counts),
         energy_rel_stderr=error(energies, [one.energy_rel_stderr for one in windows]),
-        time_energy_corr=repeats.mean([one.time_energy_corr for one in windows], counts),
+        time_energy_corr=stats.mean([one.time_energy_corr for one in windows], counts),
     )
 
 
 def _counts(windows: Sequence[Measurement]) -> tuple[float, ...]:
-    return repeats.weights([math.hypot(*_errors(one)) for one in windows])
+    return stats.weights([math.hypot(*_errors(one)) for one in windows])
 
 
 def _errors(one: Measurement) -> tuple[float, float]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from autocap.events import MetricInfo
-from autocap.printable import printable_json
 from autocap.records import Measurement, SensorInfo
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.json_text import parse
 from autocap.runlog.memory.job import Job
 from autocap.runlog.plausible import require_plausible
+from autocap.text import printable_json
 
 FORMAT = 1
 KEY_DIGITS, SHOWN_DIGITS = 64, 12

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autocap.errors import UsageError
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 from bench.strategies.curve_set import knees, phases
 from bench.strategies.curves import CapCurve, built_in
 

@@ -17,9 +17,8 @@ from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import PlannedCurve, PlannedJob
-from autocap.printable import printable
 from autocap.runlog.input_file import MIB, InputRefused, read_input
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean, printable
 
 JOB_COLUMNS = ("name", "arrive_s", "work_s", "devices", "curve")
 CURVE_COLUMNS = ("curve", "cap_w", "power_w", "time_s")

@@ -10,7 +10,7 @@ from autocap.config import ACTUATOR, DEVICE, NODE_POWER, values
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.fleet.cli.plan import POLICIES, USUAL, amounts, policies, simulate
-from autocap.spelling import did_you_mean
+from autocap.text import did_you_mean
 
 if TYPE_CHECKING:
     from autocap.plugins.fleet.manager.plan import BudgetPlan
@@ -265,7 +265,7 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
         if given is not None and given.startswith(_COMMAND) and invoking_user() is not None:
             raise UsageError(f"{option} {given} would run as root under sudo; choose another, or run without sudo")
     openadr = _openadr(args)
-    from autocap.blas_threads import one_thread
+    from autocap.job.blas_threads import one_thread
 
     with one_thread():
         from autocap.plugins.fleet.budget.shares import Policy
@@ -297,7 +297,7 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
 
 def _over_nodes(args: argparse.Namespace, plan: "BudgetPlan") -> int:
     """The same over the GPUs of several nodes."""
-    from autocap.blas_threads import one_thread
+    from autocap.job.blas_threads import one_thread
 
     if invoking_user() is not None:
         raise UsageError(

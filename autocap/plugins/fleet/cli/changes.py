@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from autocap.plugins.fleet.budget.calling import ManagerLost, call, holder_paths
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, JobStanding, Standing, Weigh
-from autocap.streams import beneath, note, put, put_json
+from autocap.printing import beneath, note, put, put_json
 
 _EVERY_S = 1.0
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"

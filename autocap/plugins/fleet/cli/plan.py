@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.errors import AutocapError
-from autocap.spelling import did_you_mean
-from autocap.streams import note, put, put_json
-from autocap.streams.terminal import columns, encoding_of
+from autocap.printing import columns, encoding_of, note, put, put_json
+from autocap.text import did_you_mean
 
 if TYPE_CHECKING:
     from autocap.plugins.fleet.budget.plan import Plan

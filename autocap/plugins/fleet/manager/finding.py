@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autocap.printable import printable
+from autocap.text import printable
 
 _PROC = Path("/proc")
 _OF_WORKERS = frozenset(

@@ -35,13 +35,13 @@ from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.reports.document import present_budget
+from autocap.printing import note
 from autocap.reports import html
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
-from autocap.streams import note
 from autocap.version import __version__
 
 LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go

@@ -11,8 +11,8 @@ from autocap.limits.state_dir import StateDir
 from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.spans import Span
-from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
+from autocap.text import printable_json
 
 STATE, SITE_STATE = "budget.state", "budget.site.state"
 

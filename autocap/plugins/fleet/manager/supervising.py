@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
-from autocap.streams import note
+from autocap.printing import note
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST_DEATHS, _WITHIN_S = 5, 60.0

@@ -10,7 +10,7 @@ from contextlib import suppress
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.channels import Channels
 from autocap.plugins.fleet.nodes.protocol import FromAgent, Lost, Message
-from autocap.streams import note
+from autocap.printing import note
 
 FOR_S = 60.0
 _STUCK_S = 12.0  # without a word: agents speak within a second

@@ -8,9 +8,9 @@ from contextlib import suppress
 from autocap.job.lines import MOST_BYTES, Lines
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.watching import Said
-from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.json_text import parse
+from autocap.text import printable_json
 
 SILENT_S = 30.0  # of the process that asks: then another one does
 

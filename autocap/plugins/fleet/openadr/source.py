@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from autocap.errors import UsageError
-from autocap.printable import printable
+from autocap.text import printable
 
 EVERY_S = 10.0
 

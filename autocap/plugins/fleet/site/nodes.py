@@ -13,7 +13,7 @@ from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.parts import LEAVE_S, Parts, require_sane
-from autocap.printable import printable
+from autocap.text import printable
 from autocap.version import __version__
 
 WORD_S = 0.4  # between two words to a node

@@ -23,9 +23,9 @@ from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.site.nodes import Nodes, Reach
 from autocap.plugins.fleet.site.parts import Parts
 from autocap.plugins.fleet.site.site import Site
+from autocap.printing import note
 from autocap.reports import html
 from autocap.session.recorder import Recorder
-from autocap.streams import note
 from autocap.version import __version__
 
 _END_S = 10.0  # for all nodes to put back

@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from autocap.blas_threads import one_thread
 from autocap.config import ACTUATOR, NODE_POWER, values
+from autocap.job.blas_threads import one_thread
 from autocap.plugins.fleet.manager.supervising import supervised
 from autocap.plugins.fleet.nodes.agent.spare import awaited
 
