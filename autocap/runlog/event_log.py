@@ -85,10 +85,10 @@ class EventLines:
             self._damaged = self._first_damaged = 0
         if self._unknown:
             names = ", ".join(sorted(printable(name)[:_LONGEST_NAME] for name in self._unknown)[:_MOST_NAMES])
-            self._say(
-                f"{self._path}: {sum(self._unknown.values())} events are left out ({names}), as a later version or a "
-                "plug-in that is not here wrote them"
-            )
+            count = sum(self._unknown.values())
+            which = "1 event" if count == 1 else f"{count} events"
+            which += f" that this autocap does not know {'is' if count == 1 else 'are'} left out ({names})"
+            self._say(f"{self._path}: {which}: of a plug-in that is not here, or a later version")
             self._unknown = {}
 
     def _read(self, lines: Sequence[bytes]) -> list[Event]:
@@ -119,7 +119,7 @@ class EventLines:
 
 
 @functools.cache  # once
-def _load_plugins() -> None:
+def load_plugin_events() -> None:
     """Have the events of all plug-ins known. Those of one that cannot be imported are as those of none."""
     for name in registry.ours("events") | registry.plugged_in("events"):
         try:
@@ -135,7 +135,7 @@ def _event(line: bytes) -> Event | str:
         raise ValueError("an event is written as an object")
     name = str(entry["event"])
     if name not in KINDS:
-        _load_plugins()
+        load_plugin_events()
     if name not in KINDS:
         return name
     event: Event = decode(KINDS[name], entry)

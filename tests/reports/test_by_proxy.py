@@ -12,7 +12,6 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import Decided, DeviceFound, Event, RunEnded
 from autocap.metrics import Metric
-from autocap.plugins.trackers.rows import Rows
 from autocap.progress import SpeedProgress
 from autocap.records import Measurement
 from autocap.reports import html
@@ -117,16 +116,6 @@ def test_the_exporter_serves_a_ratio_and_no_seconds() -> None:
     served = {sample.name: sample.value for family in exporter.collect() for sample in family.samples}
     assert 1.0 < served["autocap_proxy_time_ratio"] < 1.2
     assert not {"autocap_iteration_seconds", "autocap_iterations_total"} & served.keys()
-
-
-def test_trackers_get_ratios_of_low_confidence_and_no_seconds() -> None:
-    rows = Rows()
-    keys = {key for event in log() for row in rows.take(event) for key in row.numbers} | rows.result.row.numbers.keys()
-    assert not [key for key in keys if OF_AN_ITERATION.search(key)]
-    wanted = {"baseline", "trial", "kept"}
-    assert {f"autocap/emulated/{one}/low_confidence/time_ratio" for one in wanted} <= keys
-    assert "autocap/emulated/low_confidence/time_ratio" in keys
-    assert "autocap/emulated/totals/iterations" not in keys
 
 
 def test_what_the_whole_run_saved_is_as_uncertain_as_its_iterations() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from autocap.events import Decided, Event, Predicted
-from autocap.plugins.trackers.rows import Rows
 from autocap.records import Measurement, Trial
 from autocap.reports import comparison, html
 from autocap.reports.figures import pictures
@@ -65,11 +64,8 @@ def test_no_table_page_line_or_picture_shows_an_error(tmp_path: Path) -> None:
         assert not re.search(r"\b(inf|nan)\b", text)
 
 
-def test_no_json_and_no_tracker_has_one() -> None:
-    rows = Rows()
-    logged = [row for event in log() for row in rows.take(event)]
+def test_no_json_has_one() -> None:
     result = json.loads(json.dumps(to_json_dict(summarise(log()))))
     errors = [(name, value) for name, value in leaves(result) if re.search(r"_stderr|_sd(_|$)", name)]
     assert len(errors) > 20
     assert {value for _, value in errors} <= {None, 0.0}
-    assert not [name for row in logged for name, value in row.numbers.items() if "stderr" in name and value]

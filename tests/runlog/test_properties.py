@@ -12,15 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autocap.events import KINDS, Event, Tally, Warned
-from autocap.plugins.fleet import events as _of_budgets  # noqa: F401 - declares its events
-from autocap.plugins.recur import events as _of_recurrences  # noqa: F401 - the same
 from autocap.runlog import columns, traces
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.columns import Unzipped
 from autocap.runlog.directory import header, row
-from autocap.runlog.event_log import EVENTS, EventLines, line_of, read_events
+from autocap.runlog.event_log import EVENTS, EventLines, line_of, load_plugin_events, read_events
 from tests.doubles import arbitrary
 
+load_plugin_events()
 events = st.one_of(*map(arbitrary.of, KINDS.values()))
 # A tally that the next one supersedes is not read.
 logs = st.lists(events, max_size=5).filter(

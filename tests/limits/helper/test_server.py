@@ -26,7 +26,6 @@ from autocap.limits.helper.listening import NotListening
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Status
 from autocap.limits.helper.server import Server
-from autocap.plugins.fleet.budget.calling import NoBudget, call
 from bench.faults.virtual import Unwatched
 from bench.helper import people
 from tests.doubles.crowd import Crowd
@@ -339,8 +338,6 @@ def test_a_client_that_finds_the_queue_full_tries_again(tmp_path, monkeypatch):
         assert len(pauses) == 3
         with pytest.raises(ActuatorUnavailable, match="that none of our tries got through"):
             Connection(path, within_s=0.0)
-        with pytest.raises(NoBudget, match="that none of our tries got through"):
-            call([path], within_s=0.0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")

@@ -10,6 +10,8 @@ from autocap.plugins.trackers.rows import EMULATED, EVERY_S, PHASES, PREFIX, Row
 from autocap.plugins.trackers.sink import Row
 from tests.doubles.logs import status_after
 from tests.doubles.told import tally, told
+from tests.reports import test_measured_once as measured_once
+from tests.reports.test_by_proxy import OF_AN_ITERATION, log
 
 
 def taken(events: list[Event]) -> tuple[Rows, list[Row]]:
@@ -133,3 +135,19 @@ def test_no_key_is_the_folder_of_another(emulated: bool) -> None:
     numbers |= rows.result.row.numbers.keys()
     for keys in (numbers, rows.settings.keys() | rows.result.words.keys()):
         assert not [(one, other) for one in keys for other in keys if other.startswith(f"{one}/")]
+
+
+def test_trackers_get_ratios_of_low_confidence_and_no_seconds() -> None:
+    rows = Rows()
+    keys = {key for event in log() for row in rows.take(event) for key in row.numbers} | rows.result.row.numbers.keys()
+    assert not [key for key in keys if OF_AN_ITERATION.search(key)]
+    wanted = {"baseline", "trial", "kept"}
+    assert {f"autocap/emulated/{one}/low_confidence/time_ratio" for one in wanted} <= keys
+    assert "autocap/emulated/low_confidence/time_ratio" in keys
+    assert "autocap/emulated/totals/iterations" not in keys
+
+
+def test_what_was_measured_once_is_logged_without_an_error() -> None:
+    rows = Rows()
+    logged = [row for event in measured_once.log() for row in rows.take(event)]
+    assert not [name for row in logged for name, value in row.numbers.items() if "stderr" in name and value]

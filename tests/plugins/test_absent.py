@@ -1,0 +1,91 @@
+"""Without a plug-in, or without any, everything else works; and what is missing is said in a sentence."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = ("fleet", "grid", "recur", "trackers")
+# Of each plug-in a command line, and what is said where it is not there.
+ASKED = {
+    "fleet": (["run", "--nodes", "slurm", "--", "true"], "--nodes slurm needs the plug-in fleet"),
+    "grid": (["run", "--device", "emulated", "--carbon", "gb", "--", "true"], "'gb' is no source of carbon"),
+    "recur": (["recur", "status"], "unknown command 'recur'"),
+    "trackers": (
+        ["run", "--device", "emulated", "--log-to", "wandb", "--", "true"],
+        "--log-to wandb needs the plug-in",
+    ),
+}
+
+
+class Copy:
+    """autocap in a folder, from which plug-ins can be taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.env = folder, {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100"}
+        shutil.copytree(ROOT / "autocap", folder / "autocap", ignore=shutil.ignore_patterns("tests"))
+
+    def __call__(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(*words), cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "autocap", *words]
+
+    def without(self, *plugins: str) -> None:
+        for name in plugins:
+            shutil.rmtree(self.folder / "autocap/plugins" / name)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_what_only_a_plug_in_does_is_refused_without_it(tmp_path: Path, plugin: str) -> None:
+    copy = Copy(tmp_path)
+    copy.without(plugin)
+    words, said = ASKED[plugin]
+
+    done = copy(*words)
+
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("autocap: ") == 1
+
+
+def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    shutil.rmtree(tmp_path / "autocap/plugins")
+    job = (sys.executable, "-c", "import time; time.sleep(0.3)")
+
+    helped = copy("--help")
+    assert helped.returncode == 0
+    assert not {"budget", "recur"} & {line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")}
+    run = copy("run", "--device", "emulated", "--no-memory", "--out", "run", "--", *job)
+    assert (run.returncode, "Traceback" in run.stderr) == (0, False), run.stderr
+    shown = copy("report", "run")
+    assert (shown.returncode, "no cap" in shown.stdout.lower()) == (0, True), shown.stderr
+    swept = copy("sweep", "--device", "emulated", "--caps", "200", "--repeats", "1", "--out", "sweep", "--", *job)
+    assert swept.returncode == 0, swept.stderr
+    assert copy("report", "sweep").returncode == 0
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as to_attach:
+        words = ("attach", str(to_attach.pid), "--device", "emulated", "--no-memory")
+        attached = subprocess.Popen(copy.command(*words), env=copy.env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert attached.stderr is not None
+        assert "autocap" in attached.stderr.readline()
+        to_attach.communicate(b"\n")
+        attached.communicate()
+    assert attached.returncode == 0
+
+
+def test_the_core_and_its_tests_name_no_plug_in() -> None:
+    """What is run where there is none; the benches, the documents and the packaging are of all of it."""
+    of_all = ("plugins", "bench", "docs", "frameworks", "doubles")
+    rooms = (room for room in (ROOT / "tests").iterdir() if room.is_dir() and room.name not in of_all)
+    tests = [path for room in rooms for path in room.rglob("*.py")]
+    assert len(tests) > 100
+    named = [path for path in tests if "autocap.plugins" in path.read_text() or "tests.plugins" in path.read_text()]
+    assert named == []
