@@ -181,3 +181,20 @@ def test_limit_setters_drivers_units_and_plain_writing_stay_where_they_belong(wo
 def test_a_forbidden_import_is_found(module: str) -> None:
     assert not may(Import("controller.search", "here", module))
     assert may(Import("controller.search", "here", "numpy"))
+
+
+def _listed(page: str, heading: str) -> set[str]:
+    """The names in the first column of the table below a heading."""
+    rows = (ROOT / page).read_text().partition(heading)[2].partition("\n|---|---|\n")[2].partition("\n\n")[0]
+    return {name.strip("/") for row in rows.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [("docs/how-it-works.md", "## The rooms"), ("CONTRIBUTING.md", "## The rooms")]
+)
+def test_the_documents_list_the_rooms_as_they_are(page: str, heading: str) -> None:
+    assert _listed(page, heading) == {*WORDS, *ROOMS}
+    there = {
+        path.stem for path in (ROOT / "autocap").iterdir() if path.name[0] not in "._" and path.suffix in ("", ".py")
+    }
+    assert there - {"docs"} == {*WORDS, *ROOMS}

@@ -12,11 +12,11 @@ from tests.docs.pages import ROOT
 from tests.docs.strings import written
 
 # Rooms whose faults and verdicts leave a job at the limit that was found.
-_ROOMS = ("controller", "devices", "guardian", "helper", "integrations", "progress", "session")
+_ROOMS = ("controller", "devices", "limits", "integrations", "progress", "session")
 # Simulated devices are never met beneath a job; a meter of the node, and the file of steps, are had before it starts.
 _APART = ("devices/simulated", "devices/node", "progress/steps")
 # Of the helper, what a session meets; why it serves nobody stands in docs/helper.md.
-_CLIENT = ("helper/client", "helper/connection", "helper/offers", "helper/reading")
+_CLIENT = tuple(f"limits/helper/{name}" for name in ("client", "connection", "offers", "reading"))
 # Calls with a reason among their arguments, beside those of the errors.
 _CALLS = {"_fail": 0, "put_back": 0, "_give_up": 0, "untuned": 0, "found": 1}
 _BY_NAME = {"Hopeless": "why"}  # the same, with the reason as an argument of that name
@@ -73,7 +73,7 @@ def _read() -> Iterator[Reason]:
     for room in _ROOMS:
         for path in sorted((ROOT / "autocap" / room).rglob("*.py")):
             name = str(path.relative_to(ROOT / "autocap"))
-            if not name.startswith(_APART) and (room != "helper" or name.startswith(_CLIENT)):
+            if not name.startswith(_APART) and (not name.startswith("limits/helper/") or name.startswith(_CLIENT)):
                 tree = ast.parse(path.read_text())
                 found = [_passed(tree, fatal), _returned(tree, name), _kept(tree) if room in _JUDGES else ()]
                 for line, text in chain(*found):
