@@ -15,6 +15,7 @@ from autocap.config.spacing import too_fine
 from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
+from autocap.prices.quote import CARBON, PRICE
 from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
 from autocap.text import did_you_mean
@@ -137,6 +138,7 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
         taken=taken,
     )
     devices.check_name(made.device)
+    _check_sources(made.sources)
     if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
         raise UsageError(
             f"--node-power {made.node_power} would count the packages of --device rapl again; drop one of them"
@@ -169,6 +171,14 @@ def sources_of(given: Mapping[str, Any]) -> Sources:
     """Where prices and carbon are read that were not given as numbers."""
     texts = {key: given.get(key) for key in ("energy_price", "carbon")}
     return Sources(**{key: text for key, text in texts.items() if isinstance(text, str)})
+
+
+def _check_sources(sources: Sources) -> None:
+    for kind, source in ((PRICE, sources.energy_price), (CARBON, sources.carbon)):
+        if source is not None:
+            from autocap.prices import reading  # which needs numpy
+
+            reading.check(source, kind)
 
 
 def _metric(given: Mapping[str, Any], command: str) -> Metric:

@@ -320,37 +320,28 @@ def node_power(text: str) -> str:
 
 
 def energy_price(text: str) -> float | str:
-    """Money per kWh, or where it is read as it changes: `file:PATH`, `command:CMD` or `entsoe:ZONE`."""
-    return _source(text, "money per kWh", ("entsoe:",))
+    """Money per kWh, or where it is read as it changes: `file:PATH`, `command:CMD` or a service, such as
+    `entsoe:ZONE`."""
+    return _source(text, "money per kWh")
 
 
 def carbon(text: str) -> float | str:
-    """Grams of CO₂ per kWh, or where they are read: `file:PATH`, `command:CMD`, `gb` or `electricitymaps:ZONE`."""
-    return _source(text, "grams of CO2 per kWh", ("gb", "electricitymaps:"))
+    """Grams of CO₂ per kWh, or where they are read: `file:PATH`, `command:CMD` or a service, such as `gb`."""
+    return _source(text, "grams of CO2 per kWh")
 
 
-def _source(text: str, unit: str, services: tuple[str, ...]) -> float | str:
-    """services: names, with a colon where a zone follows."""
+def _source(text: str, unit: str) -> float | str:
+    """Which services there are is not known here: `prices.reading.check`."""
     if number_or_none(text) is not None:
         return not_negative(unit)(text)
-    known = ("file:", "command:", *services)
     kind, colon, rest = text.partition(":")
-    allowed = [f"{one}{_OPERANDS.get(one, 'ZONE' if one.endswith(':') else '')}" for one in known]
-    what = f"give a number, in {unit}, or {', '.join(allowed[:-1])} or {allowed[-1]}"
-    if kind + colon not in known:
-        meant = did_you_mean(kind, [one.removesuffix(":") for one in known])
-        raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
     if colon and not rest.strip():
-        raise argparse.ArgumentTypeError(f"{shown(text)} names nothing; {what}")
-    if kind == "file":
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} names nothing; give a number, in {unit}, file:PATH, command:CMD or a service"
+        )
+    if kind == "file" and colon:
         path(rest)
-    if f"{kind}:" in services and not _ZONE.fullmatch(rest):
-        raise argparse.ArgumentTypeError(f"{shown(rest)} is no zone; give one such as DE_LU, FR or US-CAL-CISO")
     return word(text)
-
-
-_OPERANDS = {"file:": "PATH", "command:": "CMD"}
-_ZONE = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
 
 
 def moment(text: str) -> float:

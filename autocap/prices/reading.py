@@ -1,22 +1,30 @@
 """What a source says now, whichever kind it is of."""
 
+import re
 from pathlib import Path
 from typing import Protocol
 
 from autocap import registry
 from autocap.config.values import shown
+from autocap.errors import UsageError
 from autocap.job.command_output import CommandFailed, output_of
 from autocap.prices.quote import CARBON, PRICE
 from autocap.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
 from autocap.runlog.input_file import InputRefused, read_input
+from autocap.text import did_you_mean
 
 FILE, COMMAND = "file:", "command:"
 _KINDS = {PRICE: "prices", CARBON: "carbon"}  # where services of each are registered
 _COMMAND_S = 30.0
+_ZONE = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
+UNITS = {PRICE: "money per kWh", CARBON: "grams of CO2 per kWh"}
 
 
 class Service(Protocol):
-    """A service that is asked over the network: a module, registered by the name that sources begin with."""
+    """A service that is asked over the network: a module, registered by the name that sources begin with. ZONED: a zone
+    follows that name, `NAME:ZONE`."""
+
+    ZONED: bool
 
     def missing(self) -> str | None:
         """What has to be there before it can be asked, as a sentence; `None` where nothing lacks."""
@@ -60,6 +68,20 @@ def require(source: str, kind: str) -> None:
     why_not = None if service is None else service.missing()
     if why_not is not None:
         raise SourceRefused(why_not)
+
+
+def check(source: str, kind: str) -> None:
+    """Before anything is read: raises UsageError for a source that nobody knows, or that names no zone of a service
+    which has zones."""
+    name, colon, zone = source.partition(":")
+    known = ("file", "command", *registry.ours(_KINDS[kind]), *registry.plugged_in(_KINDS[kind]))
+    service = _service(source, kind) if name in known else None
+    if name not in known or (service is None and not colon) or (service is not None and bool(colon) != service.ZONED):
+        meant = did_you_mean(name, known)
+        forms = ", ".join(("file:PATH", "command:CMD", *sorted({*known} - {"file", "command"})))
+        raise UsageError(f"unknown source {shown(source)}{meant}; give a number, in {UNITS[kind]}, or {forms}")
+    if service is not None and zone and not _ZONE.fullmatch(zone):
+        raise UsageError(f"{shown(zone)} is no zone; give one such as DE_LU, FR or US-CAL-CISO")
 
 
 def _service(source: str, kind: str) -> Service | None:

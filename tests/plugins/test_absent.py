@@ -13,7 +13,10 @@ PLUGINS = ("fleet", "grid", "recur", "trackers")
 # Of each plug-in a command line, and what is said where it is not there.
 ASKED = {
     "fleet": (["run", "--nodes", "slurm", "--", "true"], "--nodes slurm needs the plug-in fleet"),
-    "grid": (["run", "--device", "emulated", "--carbon", "gb", "--", "true"], "'gb' is no source of carbon"),
+    "grid": (
+        ["run", "--device", "emulated", "--carbon", "gb", "--", "true"],
+        "unknown source 'gb'; give a number, in grams of CO2 per kWh, or file:PATH, command:CMD",
+    ),
     "recur": (["recur", "status"], "unknown command 'recur'"),
     "trackers": (
         ["run", "--device", "emulated", "--log-to", "wandb", "--", "true"],

@@ -9,6 +9,7 @@ from autocap.prices.https import NotAnswered, get_json
 from autocap.prices.quote import CARBON
 from autocap.prices.series import Series, SourceRefused
 
+ZONED = True
 SERVER = "https://api.electricitymaps.com/v3"
 TOKEN = "ELECTRICITYMAPS_TOKEN"
 _HOUR_S = 3600.0

@@ -12,6 +12,7 @@ from autocap.plugins.grid.spans import amount, answers_of, at_moments, series_of
 from autocap.prices.quote import PRICE
 from autocap.prices.series import Series, SourceRefused
 
+ZONED = True
 KEY = "ENTSOE_API_KEY"
 _NAME = "ENTSO-E"
 _WITHIN_S = 20

@@ -9,6 +9,7 @@ from autocap.prices.https import get_json
 from autocap.prices.quote import CARBON
 from autocap.prices.series import Series
 
+ZONED = False
 SERVER = "https://api.carbonintensity.org.uk"
 
 
