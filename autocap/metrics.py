@@ -18,14 +18,13 @@ where caps are compared with each other that one cancels (`Metric.cost`, `Cost.o
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autocap.records import Cost, Measurement, Prediction
 from autocap.text import did_you_mean
 
-METRICS = ("energy", "edp", "ed2p", "eds", "cost", "carbon")
 DEFAULT_K = 2.0
-_TIME_POWERS = {"energy": 0, "edp": 1, "ed2p": 2}  # of τ/τ0, beside e/e0
 _J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
 _G_PER_TONNE = 1e6
@@ -77,9 +76,9 @@ class Metric:
     moving: bool = False
 
     def __post_init__(self) -> None:
-        if self.name not in METRICS:
-            meant = did_you_mean(self.name, METRICS)
-            raise ValueError(f"unknown metric '{self.name}'{meant}; choose one of {', '.join(METRICS)}")
+        if not _is_known(self.name):
+            meant = did_you_mean(self.name, _FORMS)
+            raise ValueError(f"unknown metric '{self.name}'{meant}; choose one of {', '.join(_FORMS)}")
         if self.name == "eds":
             if self.k is None or not 1 < self.k < math.inf:
                 raise ValueError(f"k is {self.k}; EDS needs a finite k above 1, such as 2")
@@ -133,22 +132,7 @@ class Metric:
 
     def terms(self, baseline: Measurement) -> "Terms":
         """The numbers that make this metric of the form that all have."""
-        if self.name in _TIME_POWERS:
-            return Terms(energy=1.0, power=_TIME_POWERS[self.name], time=0.0)
-        if self.name == "eds":
-            k = self.k or DEFAULT_K
-            return Terms(energy=(k - 1) / k, power=0, time=1 / k)
-        if self.moving and self.energy_price is None:
-            share = 0.5 if self.hour_price else 1.0
-            return Terms(energy=share, power=0, time=1 - share)
-        money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
-        money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
-        if min(money_e, money_t) >= 0 and money_e + money_t > 0:
-            share = money_e / (money_e + money_t)
-            return Terms(energy=share, power=0, time=1 - share)
-        unit = abs(money_e) + abs(money_t) or 1.0
-        energy, time = money_e / unit, money_t / unit
-        return Terms(energy=energy, power=0, time=time, constant=1 - energy - time)
+        return _FORMS[self.name](self, baseline)
 
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement, to compare it with other caps': its error leaves out the baseline's, which all
@@ -177,6 +161,46 @@ class Metric:
             return False
         ratio, stderr = slowdown(measurement, baseline)
         return ratio - sigmas * stderr > 1 + self.max_slowdown
+
+
+Form = Callable[[Metric, Measurement], Terms]  # what a metric is made of, beside a baseline
+
+
+def _eds(metric: Metric, baseline: Measurement) -> Terms:
+    k = metric.k or DEFAULT_K
+    return Terms(energy=(k - 1) / k, power=0, time=1 / k)
+
+
+def _priced(metric: Metric, baseline: Measurement) -> Terms:
+    if metric.moving and metric.energy_price is None:
+        share = 0.5 if metric.hour_price else 1.0
+        return Terms(energy=share, power=0, time=1 - share)
+    money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (metric.energy_price or 0.0)
+    money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (metric.hour_price or 0.0)
+    if min(money_e, money_t) >= 0 and money_e + money_t > 0:
+        share = money_e / (money_e + money_t)
+        return Terms(energy=share, power=0, time=1 - share)
+    unit = abs(money_e) + abs(money_t) or 1.0
+    energy, time = money_e / unit, money_t / unit
+    return Terms(energy=energy, power=0, time=time, constant=1 - energy - time)
+
+
+_FORMS: dict[str, Form] = {
+    "energy": lambda metric, baseline: Terms(energy=1.0, power=0, time=0.0),
+    "edp": lambda metric, baseline: Terms(energy=1.0, power=1, time=0.0),
+    "ed2p": lambda metric, baseline: Terms(energy=1.0, power=2, time=0.0),
+    "eds": _eds,
+    "cost": _priced,
+    "carbon": _priced,
+}
+METRICS = tuple(_FORMS)
+others: Callable[[], Mapping[str, Form]] = dict  # those of other packages: as autocap.registry finds them
+
+
+def _is_known(name: str) -> bool:
+    if name not in _FORMS:
+        _FORMS.update(others())
+    return name in _FORMS
 
 
 _ENERGY, _TIME = Terms(energy=1.0, power=0, time=0.0), Terms(energy=0.0, power=0, time=1.0)

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from autocap import metrics
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import require_trusted_module
@@ -95,6 +96,13 @@ def load(kind: str, name: str) -> Any:
     module, _, attribute = where.partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
+
+
+def _metrics() -> dict[str, metrics.Form]:
+    return {name: load("metrics", name) for name in plugged_in("metrics")}
+
+
+metrics.others = _metrics
 
 
 def of_plugin(kind: str, name: str, asked: str) -> Any:

@@ -5,13 +5,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from autocap.job.processes import package_root
+from autocap.job.processes import import_path, package_root
 from autocap.job.supervised import Supervised
 
 MOST_BYTES = 4 << 20  # of a line
 _END_S = 0.5
 _LOOKS = 8  # at the pipe, at most, each of what it holds
 _RUN = "import sys; from importlib import import_module; sys.path.insert(0, sys.argv.pop(1)); "
+_RUN += (
+    "sys.path += [entry for entry in sys.argv.pop(1).split(':') if entry not in sys.path]; "  # other packages' parts
+)
 _RUN += "import_module(sys.argv.pop(1)).main(sys.argv[1:])"
 
 
@@ -20,7 +23,7 @@ class Lines:
     process can be started."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
-        argv = (sys.executable, "-I", "-c", _RUN, package_root(), module, *words)
+        argv = (sys.executable, "-I", "-c", _RUN, package_root(), ":".join(import_path()), module, *words)
         self._child = Supervised(argv, grace_s=_END_S)
         self._rest = b""
         self.ended = False

@@ -44,7 +44,7 @@ def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(f
 
 def test_a_reader_that_is_killed_is_missed_once(feed: Feed) -> None:
     heard(feed, bool)
-    for pid in children():
+    for pid in sorted(children()):  # the reader before what it has started
         os.kill(pid, signal.SIGKILL)
     lost = heard(feed, lambda found: len(found) >= 2)
     assert {said.kind for said in lost} == {PRICE, CARBON}

@@ -1,0 +1,98 @@
+"""What another package adds, one file each, is found by its entry point and used as ours is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DIST = "mine-1.dist-info"
+FILES = {
+    "mine_strategy.py": """
+from autocap.strategies.base import Strategy
+
+class Lowest(Strategy):
+    "The lowest cap alone."
+
+    def _next(self):
+        return None if self.tried(self.grid[0]) else self.grid[0]
+""",
+    "mine_metric.py": """
+from autocap.metrics import Terms
+
+def terms(metric, baseline):
+    return Terms(energy=1.0, power=3, time=0.0)
+""",
+    "mine_source.py": """
+from autocap.prices.series import parse
+
+ZONED = True
+
+def missing():
+    return None
+
+def read(zone, wall_s):
+    return parse(b"time,gCO2/kWh\\n2020-01-01T00:00Z,123\\n2120-01-01T00:00Z,80\\n", zone, "carbon")
+""",
+    "mine_command.py": """
+class Hello:
+    "Say hello."
+
+    is_session = False
+
+    def prepare_parser(self, parser):
+        parser.add_argument("--loud", action="store_true")
+
+    def run(self, args):
+        print("HELLO" if args.loud else "hello")
+        return 0
+""",
+}
+POINTS = """[autocap.strategies]
+lowest = mine_strategy:Lowest
+[autocap.metrics]
+ed3p = mine_metric:terms
+[autocap.carbon]
+mine = mine_source
+[autocap.commands]
+hello = mine_command:Hello
+"""
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("outside")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / DIST).mkdir()
+    (folder / DIST / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (folder / DIST / "entry_points.txt").write_text(POINTS)
+    return folder
+
+
+def autocap(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "autocap", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_command(outside: Path) -> None:
+    assert autocap(outside, "hello", "--loud").stdout == "HELLO\n"
+    assert "  hello       from another package (mine_command:Hello)\n" in autocap(outside, "--help").stdout
+
+
+def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
+    job = (sys.executable, "-c", "import time; time.sleep(1.2)")
+    words = ("--device", "emulated", "--no-memory", "--strategy", "lowest", "--metric", "ed3p", "--carbon", "mine:DE")
+
+    run = autocap(outside, "run", *words, "--out", "run", "--", *job)
+
+    assert run.returncode == 0, run.stderr
+    events = [json.loads(line) for line in (outside / "run/events.jsonl").read_text().splitlines()]
+    assert (events[0]["strategy"], events[0]["metric"]["name"]) == ("lowest", "ed3p")
+    assert [one["value"] for one in events if one["event"] == "quoted"][:1] == [123.0]
+    assert autocap(outside, "report", "run").returncode == 0
+    refused = autocap(outside, "run", "--device", "emulated", "--carbon", "mine", "--", "true")
+    assert "unknown source 'mine'; give a number" in refused.stderr
