@@ -20,8 +20,9 @@ between: no edge there proves anything, and a load of which several cycles take 
 
 Where no load is left, the period is proven to be the job's own. Where the window is not known, that takes a counter
 that sees it at the same time as well; all windows that sensors have been seen to have are tried, and what is left out
-by these is unlikely to be a beat, and no more. So is what `_unlike` says of smeared readings: it weighs how much the
-phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
+by these is unlikely to be a beat, and no more. So is, of known sensors too, what is left out where a window is as long
+as it is said to be and a fast load has two levels, neither of them short; and what `_unlike` says of smeared readings:
+it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
 """
 
 import math
@@ -30,7 +31,7 @@ from enum import Enum
 
 import numpy as np
 
-from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of
+from autocap.progress.period.bound import Draw, Swing, drawn, may_pass, swing_of, usually_sharper
 from autocap.progress.period.counted import PARTS, CounterView, Witness, folded
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.pattern import Fit
@@ -48,6 +49,7 @@ _MOST_ORDERS = 200
 _LEAST, _MOST, _TIMES_SHOWN = 0.2, 2.5, 1.5
 # By how much a window that is known may be longer or shorter. An average over all of the time is the update itself.
 _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
+_AS_SAID = 0.01  # the same where nothing is to be proven: most sensors average over what is said of them
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
@@ -57,10 +59,9 @@ _WALKS, _PASSES = 0.3, 2.0
 _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
-_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.3
-_SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
+_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.28, 0.1, 1.3
+_SOFTEST = 0.32  # of a cycle, its edges; those of a sine take as much
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
-_PHASES = np.arange(512) / 512  # at which a waveform is drawn
 
 
 class Beat(Enum):
@@ -120,13 +121,15 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         if cycle_s < _RESOLVED * update_s:
             return Beat.POSSIBLE
         swing = swing_of(values_w, errors_w, mean_w, order)
-        passes = bool(may_pass(swing, (loads_hz[left][:, None] * windows_s).ravel(), off, draw).any())
-        if passes and not known:
+        cycles = (loads_hz[left][:, None] * windows_s).ravel()
+        passes = may_pass(swing, cycles, off, draw)
+        if passes.any() and not in_time:
+            as_said = min(off, _AS_SAID) if known and seeing.window_off <= 0 else off
+            usual = may_pass(swing, cycles, as_said, draw) & ~usually_sharper(swing, cycles, as_said)
             follows = follows_the_clock(fit, series, order=order, update_s=update_s)
-            passes = follows or not _unlike(fit, series, order, cycle_s, update_s)
-        if passes and not in_time:
-            return Beat.POSSIBLE
-        proven = proven and known and not passes
+            if follows or (usual.any() and not _unlike(fit, series, swing, order, cycle_s, update_s)):
+                return Beat.POSSIBLE
+        proven = proven and known and not passes.any()
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
 
 
@@ -200,11 +203,11 @@ def told_apart(fit: Fit, series: Series) -> int:
     return most
 
 
-def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: float) -> bool:
-    """Whether readings of a sensor that is not known are unlike those of a beat: their edges are sharp, and their phase
-    walks more than that of fast loads."""
+def _unlike(fit: Fit, series: Series, swing: Swing, order: int, cycle_s: float, update_s: float) -> bool:
+    """Whether readings, of whatever sensor, are unlike those of a beat: their edges are sharp, and their phase walks
+    more than that of fast loads."""
     amplitude = float(np.max(np.abs(fit.coefficients))) * series.spread_w / series.centre_w
-    sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
+    sharpness, unsteadiness = swing.edge, _unsteadiness(fit) * order
     # On a starved machine many an update is missed, and the sensor is faster than the readings say.
     update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
     fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
@@ -212,11 +215,6 @@ def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: floa
     late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
     unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
     return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
-
-
-def _edge(fit: Fit) -> float:
-    """The share of a cycle in which the waveform would run through its whole swing at its steepest."""
-    return float(np.ptp(fit.waveform(_PHASES))) / max(float(np.max(np.abs(fit.slope(_PHASES)))), 1e-12)
 
 
 def _unsteadiness(fit: Fit) -> float:

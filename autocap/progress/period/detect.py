@@ -195,8 +195,7 @@ def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict
         case Beat.UNLIKELY:
             return (
                 Verdict.PERIODIC,
-                "the signal repeats; what a reading averages over is not known, so a beat is not excluded; "
-                f"{decides} would decide it",
+                f"the signal repeats, unlike beats of fast loads, which are not excluded; {decides} would decide it",
             )
         case _:
             return _PROVEN
