@@ -26,14 +26,15 @@ it weighs how much the phase walks and how sharp edges are. Stamps may show a be
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
-from autocap.progress.period.bound import Draw, Swing, drawn, may_pass, swing_of, usually_sharper
+from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of, usually_sharper
 from autocap.progress.period.counted import PARTS, CounterView, Witness, folded
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.locate import harmonics_through
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
 from autocap.progress.period.stamps import follows_the_clock
@@ -59,9 +60,10 @@ _WALKS, _PASSES = 0.3, 2.0
 _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
-_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.28, 0.1, 1.3
-_SOFTEST = 0.32  # of a cycle, its edges; those of a sine take as much
+_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.3
+_SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
+_PHASES = np.arange(512) / 512  # at which a waveform is drawn
 
 
 class Beat(Enum):
@@ -127,7 +129,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
             as_said = min(off, _AS_SAID) if known and seeing.window_off <= 0 else off
             usual = may_pass(swing, cycles, as_said, draw) & ~usually_sharper(swing, cycles, as_said)
             follows = follows_the_clock(fit, series, order=order, update_s=update_s)
-            if follows or (usual.any() and not _unlike(fit, series, swing, order, cycle_s, update_s)):
+            if follows or (usual.any() and not _unlike(fit, series, order, cycle_s, update_s)):
                 return Beat.POSSIBLE
         proven = proven and known and not passes.any()
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
@@ -203,11 +205,11 @@ def told_apart(fit: Fit, series: Series) -> int:
     return most
 
 
-def _unlike(fit: Fit, series: Series, swing: Swing, order: int, cycle_s: float, update_s: float) -> bool:
+def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: float) -> bool:
     """Whether readings, of whatever sensor, are unlike those of a beat: their edges are sharp, and their phase walks
     more than that of fast loads."""
     amplitude = float(np.max(np.abs(fit.coefficients))) * series.spread_w / series.centre_w
-    sharpness, unsteadiness = swing.edge, _unsteadiness(fit) * order
+    sharpness, unsteadiness = _edge(fit, update_s) * order, _unsteadiness(fit) * order
     # On a starved machine many an update is missed, and the sensor is faster than the readings say.
     update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
     fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
@@ -215,6 +217,13 @@ def _unlike(fit: Fit, series: Series, swing: Swing, order: int, cycle_s: float, 
     late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
     unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
     return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
+
+
+def _edge(fit: Fit, update_s: float) -> float:
+    """The share of a cycle in which the waveform would run through its whole swing at its steepest: by as many
+    harmonics as are seen of a sensor that is not known, since finer ones may be noise."""
+    seen = replace(fit, coefficients=fit.coefficients[: harmonics_through(fit.period_s, update_s)])
+    return float(np.ptp(seen.waveform(_PHASES))) / max(float(np.max(np.abs(seen.slope(_PHASES)))), 1e-12)
 
 
 def _unsteadiness(fit: Fit) -> float:

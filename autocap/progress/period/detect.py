@@ -24,7 +24,6 @@ _HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
 _GOOD = 0.97
 _MULTIPLES = (2, 3, 4, 5)
 _HOLDS = 0.9  # of the waveform's power, in the multiples of an order: it is made of so many parts alike
-_FEWEST_TOLD = 2  # harmonics of one of several parts alike: of one that takes just three updates there is one
 _ALIKE = 0.5  # of the waveform's power, in the multiples of an order: so many parts that may each be an iteration
 _LYING, _LONG_LYING_S = 0.2, 1.5  # of a cycle, and seconds: a checkpoint as likely as a wait within an iteration
 _WELL_EXPLAINED = 0.985
@@ -159,9 +158,10 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
     if found is _FORESEEN and any(_agrees(other, spans.period_s) for other in others):
         found = doubt(fit, series, borne_out=True)
     alike = max((1, *fit.parts(_HOLDS)))  # so many cycles are seen no better than one of them
-    shown = alike == 1 or told_apart(fit, series) >= _FEWEST_TOLD * alike
-    if found is None and (spans.period_s < alike * _RESOLVED_UPDATES * seeing.update_s or not shown):
-        alike_s = spans.period_s / alike
+    alike_s, least_s = spans.period_s / alike, _RESOLVED_UPDATES * seeing.update_s
+    if alike > 1 and told_apart(fit, series) < len(fit.coefficients):
+        least_s += 0.5 * seeing.update_s  # a whole number of updates in any case
+    if found is None and alike_s < least_s:
         found = Verdict.UNRESOLVABLE, f"{alike_s:.3f} s is under three updates of the sensor: it may be an alias"
     elif found is None:
         may_be = beat(fit, series, spans.period_s, seeing)
