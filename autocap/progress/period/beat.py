@@ -48,6 +48,7 @@ _MOST_ORDERS = 200
 # What a card draws within a fast load, times its mean: between two kernels its clocks are up, and it drew a third of
 # the mean and more wherever that was seen; and at most, also times the highest that a short average shows of it.
 _LEAST, _MOST, _TIMES_SHOWN = 0.2, 2.5, 1.5
+_USUAL_LEAST, _USUAL_MOST = 0.33, 2.0  # the same where nothing is to be proven: what was seen
 # By how much a window that is known may be longer or shorter. An average over all of the time is the update itself.
 _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
 _AS_SAID = 0.01  # the same where nothing is to be proven: most sensors average over what is said of them
@@ -98,8 +99,8 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     values_w, errors_w = _waveform(fit, series)
     mean_w = series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep]))
     draws, known = seeing.draw or Draw(least_w=0.0, most_w=math.inf), seeing.window_s > 0
-    least_w, most_w = max(draws.least_w, _LEAST * mean_w), min(draws.most_w, _MOST * mean_w)
-    draw = Draw(least_w=least_w, most_w=most_w, times_shown=_TIMES_SHOWN)
+    draw = _within(draws, _LEAST * mean_w, _MOST * mean_w)
+    usual_draw = _within(draws, _USUAL_LEAST * mean_w, _USUAL_MOST * mean_w)
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
@@ -127,12 +128,16 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         passes = may_pass(swing, cycles, off, draw)
         if passes.any() and not in_time:
             as_said = min(off, _AS_SAID) if known and seeing.window_off <= 0 else off
-            usual = may_pass(swing, cycles, as_said, draw) & ~usually_sharper(swing, cycles, as_said)
+            usual = may_pass(swing, cycles, as_said, usual_draw) & ~usually_sharper(swing, cycles, as_said)
             follows = follows_the_clock(fit, series, order=order, update_s=update_s)
             if follows or (usual.any() and not _unlike(fit, series, order, cycle_s, update_s)):
                 return Beat.POSSIBLE
         proven = proven and known and not passes.any()
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
+
+
+def _within(draws: Draw, least_w: float, most_w: float) -> Draw:
+    return Draw(least_w=max(draws.least_w, least_w), most_w=min(draws.most_w, most_w), times_shown=_TIMES_SHOWN)
 
 
 def _windows(seeing: Seeing, update_s: float) -> tuple[Floats, float]:
