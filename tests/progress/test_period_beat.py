@@ -85,6 +85,16 @@ def test_fast_waves_are_no_period_for_that_the_sensors_window_is_known(name: str
     assert look(family.record(number, WINDOWS[length], rng), known=True).verdict is not Verdict.PERIODIC
 
 
+def test_edges_sharper_than_an_average_makes_of_fast_loads_call_a_period_whether_or_not_the_window_is_known() -> None:
+    load = Load(waveform=WAVEFORMS["shallow"], period_s=0.41, jitter=0.01)
+    readings = record(load, SENSORS["20/10"], 20.0, np.random.default_rng(1))
+    for window_s in (0.0, 0.01):
+        estimate = detect(readings.t_s, readings.power_w, update_s=0.02, window_s=window_s)
+        assert estimate.verdict is Verdict.PERIODIC
+        assert not estimate.verified  # a fast load of which one level lasts for a moment is not excluded
+        assert estimate.period_s == pytest.approx(0.41, rel=0.01)
+
+
 @pytest.mark.parametrize("period_s", [0.0525, 0.0756, 0.1202, 0.148])
 def test_a_fast_load_seen_by_a_counter_that_moves_without_jitter_is_no_period_however_steady(period_s: float) -> None:
     readings = seen(period_s, "counter", seed=0, span_s=20.0)

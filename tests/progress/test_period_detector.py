@@ -126,6 +126,14 @@ def test_a_period_under_three_updates_is_never_verified() -> None:
     assert not estimate.verified
 
 
+@pytest.mark.parametrize("span_s", [14.4, 40.0])
+def test_several_cycles_of_three_updates_are_seen_no_better_than_one_of_them(span_s: float) -> None:
+    heard = signal("cnn", "100/25", 0.3, jitter=0.02, span_s=span_s, seed=3)  # had been two and three iterations in one
+    estimate = found(heard, "100/25")
+    assert estimate.verdict is Verdict.UNRESOLVABLE
+    assert not estimate.open
+
+
 @pytest.mark.parametrize("disturbance", ["stalls", "validation", "drift", "checkpoint"])
 def test_disturbances_leave_the_period_right(disturbance: str) -> None:
     heard = signal("cnn", "20/10", 0.8, disturbance=disturbance, span_s=40.0, seed=2)

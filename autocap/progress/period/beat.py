@@ -20,19 +20,21 @@ between: no edge there proves anything, and a load of which several cycles take 
 
 Where no load is left, the period is proven to be the job's own. Where the window is not known, that takes a counter
 that sees it at the same time as well; all windows that sensors have been seen to have are tried, and what is left out
-by these is unlikely to be a beat, and no more. So is what `_unlike` says of smeared readings: it weighs how much the
-phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
+by these is unlikely to be a beat, and no more. So is, of known sensors too, what is left out where a window is as long
+as it is said to be and a fast load has two levels, neither of them short; and what `_unlike` says of smeared readings:
+it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
-from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of
+from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of, usually_sharper
 from autocap.progress.period.counted import PARTS, CounterView, Witness, folded
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.locate import harmonics_through
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
 from autocap.progress.period.stamps import follows_the_clock
@@ -46,8 +48,10 @@ _MOST_ORDERS = 200
 # What a card draws within a fast load, times its mean: between two kernels its clocks are up, and it drew a third of
 # the mean and more wherever that was seen; and at most, also times the highest that a short average shows of it.
 _LEAST, _MOST, _TIMES_SHOWN = 0.2, 2.5, 1.5
+_USUAL_LEAST, _USUAL_MOST = 0.33, 2.0  # the same where nothing is to be proven: what was seen
 # By how much a window that is known may be longer or shorter. An average over all of the time is the update itself.
 _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
+_AS_SAID = 0.01  # the same where nothing is to be proven: most sensors average over what is said of them
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
@@ -95,8 +99,8 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     values_w, errors_w = _waveform(fit, series)
     mean_w = series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep]))
     draws, known = seeing.draw or Draw(least_w=0.0, most_w=math.inf), seeing.window_s > 0
-    least_w, most_w = max(draws.least_w, _LEAST * mean_w), min(draws.most_w, _MOST * mean_w)
-    draw = Draw(least_w=least_w, most_w=most_w, times_shown=_TIMES_SHOWN)
+    draw = _within(draws, _LEAST * mean_w, _MOST * mean_w)
+    usual_draw = _within(draws, _USUAL_LEAST * mean_w, _USUAL_MOST * mean_w)
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
@@ -120,14 +124,20 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         if cycle_s < _RESOLVED * update_s:
             return Beat.POSSIBLE
         swing = swing_of(values_w, errors_w, mean_w, order)
-        passes = bool(may_pass(swing, (loads_hz[left][:, None] * windows_s).ravel(), off, draw).any())
-        if passes and not known:
+        cycles = (loads_hz[left][:, None] * windows_s).ravel()
+        passes = may_pass(swing, cycles, off, draw)
+        if passes.any() and not in_time:
+            as_said = min(off, _AS_SAID) if known and seeing.window_off <= 0 else off
+            usual = may_pass(swing, cycles, as_said, usual_draw) & ~usually_sharper(swing, cycles, as_said)
             follows = follows_the_clock(fit, series, order=order, update_s=update_s)
-            passes = follows or not _unlike(fit, series, order, cycle_s, update_s)
-        if passes and not in_time:
-            return Beat.POSSIBLE
-        proven = proven and known and not passes
+            if follows or (usual.any() and not _unlike(fit, series, order, cycle_s, update_s)):
+                return Beat.POSSIBLE
+        proven = proven and known and not passes.any()
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
+
+
+def _within(draws: Draw, least_w: float, most_w: float) -> Draw:
+    return Draw(least_w=max(draws.least_w, least_w), most_w=min(draws.most_w, most_w), times_shown=_TIMES_SHOWN)
 
 
 def _windows(seeing: Seeing, update_s: float) -> tuple[Floats, float]:
@@ -201,10 +211,10 @@ def told_apart(fit: Fit, series: Series) -> int:
 
 
 def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: float) -> bool:
-    """Whether readings of a sensor that is not known are unlike those of a beat: their edges are sharp, and their phase
-    walks more than that of fast loads."""
+    """Whether readings, of whatever sensor, are unlike those of a beat: their edges are sharp, and their phase walks
+    more than that of fast loads."""
     amplitude = float(np.max(np.abs(fit.coefficients))) * series.spread_w / series.centre_w
-    sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
+    sharpness, unsteadiness = _edge(fit, update_s) * order, _unsteadiness(fit) * order
     # On a starved machine many an update is missed, and the sensor is faster than the readings say.
     update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
     fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
@@ -214,9 +224,11 @@ def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: floa
     return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
 
 
-def _edge(fit: Fit) -> float:
-    """The share of a cycle in which the waveform would run through its whole swing at its steepest."""
-    return float(np.ptp(fit.waveform(_PHASES))) / max(float(np.max(np.abs(fit.slope(_PHASES)))), 1e-12)
+def _edge(fit: Fit, update_s: float) -> float:
+    """The share of a cycle in which the waveform would run through its whole swing at its steepest: by as many
+    harmonics as are seen of a sensor that is not known, since finer ones may be noise."""
+    seen = replace(fit, coefficients=fit.coefficients[: harmonics_through(fit.period_s, update_s)])
+    return float(np.ptp(seen.waveform(_PHASES))) / max(float(np.max(np.abs(seen.slope(_PHASES)))), 1e-12)
 
 
 def _unsteadiness(fit: Fit) -> float:

@@ -27,17 +27,20 @@ _LEAST_ERROR = 0.01  # of the waveform's own size: what stamps, and a gain that 
 # An average over less than half a cycle shows the longer of a load's two levels as it is; and the shorter one, where it
 # lasts a twentieth of the cycle, as a part of that in the window.
 _SHORT, _SEEN, _SHORTEST = 0.5, 0.1, 0.05
+_USUALLY_LASTS, _SHARPER = 0.15, 0.8  # of a fast load's cycle, its shorter level; of an edge, one that is none of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
     """A folded waveform about its mean, each a lower bound by its error: above, below: how far it goes up and down,
-    steep: how much it changes per cycle of one part, watts. mean: watts."""
+    steep: how much it changes per cycle of one part, watts. mean: watts. edge: the most that its sharpest edge takes,
+    in cycles of one part."""
 
     above: float
     below: float
     steep: float
     mean: float
+    edge: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,17 @@ def swing_of(values: Floats, deviations: Floats, mean_w: float, parts: int) -> S
         off = np.roll(deviations, -apart, axis=1) - deviations
         steep = max(steep, surely(np.abs(np.roll(values, -apart) - values), off) * _PHASES / apart)
     above, below = surely(values, deviations), surely(-values, deviations)
-    return Swing(above=above, below=below, steep=steep / parts, mean=mean_w)
+    edge = float(np.ptp(values)) / max(steep / parts, 1e-12)
+    return Swing(above=above, below=below, steep=steep / parts, mean=mean_w, edge=edge)
+
+
+def usually_sharper(swing: Swing, cycles: Floats, off: float) -> Bools:
+    """Whether the edges of that swing are sharper than those which an average over so many cycles of a fast load of two
+    levels, each of which lasts for some of the cycle, makes: of what is beyond whole cycles, or of the shorter level
+    where that is less; shape (n,). off: as for `may_pass`."""
+    beyond = np.maximum(np.abs(cycles - np.round(cycles)) - off * cycles, 0.0)
+    sharper: Bools = swing.edge < _SHARPER * np.minimum(beyond, _USUALLY_LASTS)
+    return sharper
 
 
 def may_pass(swing: Swing, cycles: Floats, off: float, draw: Draw) -> Bools:

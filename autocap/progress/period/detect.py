@@ -157,8 +157,12 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
     found, may_be = doubt(fit, series), None
     if found is _FORESEEN and any(_agrees(other, spans.period_s) for other in others):
         found = doubt(fit, series, borne_out=True)
-    if found is None and spans.period_s < _RESOLVED_UPDATES * seeing.update_s:
-        found = Verdict.UNRESOLVABLE, f"{spans.period_s:.3f} s is under three updates of the sensor: it may be an alias"
+    alike = max((1, *fit.parts(_HOLDS)))  # so many cycles are seen no better than one of them
+    alike_s, least_s = spans.period_s / alike, _RESOLVED_UPDATES * seeing.update_s
+    if alike > 1 and told_apart(fit, series) < len(fit.coefficients):
+        least_s += 0.5 * seeing.update_s  # a whole number of updates in any case
+    if found is None and alike_s < least_s:
+        found = Verdict.UNRESOLVABLE, f"{alike_s:.3f} s is under three updates of the sensor: it may be an alias"
     elif found is None:
         may_be = beat(fit, series, spans.period_s, seeing)
     verdict, reason = found or _said(may_be, spans.period_s, seeing)
@@ -195,8 +199,7 @@ def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict
         case Beat.UNLIKELY:
             return (
                 Verdict.PERIODIC,
-                "the signal repeats; what a reading averages over is not known, so a beat is not excluded; "
-                f"{decides} would decide it",
+                f"the signal repeats, unlike beats of fast loads, which are not excluded; {decides} would decide it",
             )
         case _:
             return _PROVEN

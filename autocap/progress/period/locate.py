@@ -28,8 +28,13 @@ _FEWEST_CYCLES = 2.0  # in a stretch that may teach the waveform
 
 def harmonics_for(period_s: float, series: Series) -> int:
     """How many harmonics the sensor lets through and the readings can tell apart."""
-    through = 0.6 * period_s / max(series.window_s, 0.25 * series.step_s)
-    return int(np.clip(through, 2, min(_MOST_HARMONICS, len(series.y) // 12)))
+    through = harmonics_through(period_s, max(series.window_s, 0.25 * series.step_s))
+    return min(through, len(series.y) // 12)
+
+
+def harmonics_through(period_s: float, window_s: float) -> int:
+    """How many harmonics an average over window_s lets through."""
+    return int(np.clip(0.6 * period_s / window_s, 2, _MOST_HARMONICS))
 
 
 def locate(series: Series, period_s: float) -> Fit | None:
