@@ -20,8 +20,8 @@ _step: "Callable[[], None] | None" = None
 
 
 def step() -> None:
-    """Count one iteration of the training loop by hand, in a child of `autocap run` or a block of `autocap.tune`;
-    elsewhere nothing happens.
+    """Count one iteration of the training loop by hand, for `autocap run`, a block of `autocap.tune`, or an `autocap
+    attach` that comes later.
 
     Call it once an iteration, in every rank or in one. From the first call on, the optimiser steps that autocap counts
     by itself no longer count in this process.

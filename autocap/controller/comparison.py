@@ -2,11 +2,10 @@
 really better than the baseline, and whether caps per GPU gain anything over the common cap that they came from."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from autocap.measurement.batches import as_at
+from autocap.measurement.batches import as_at, with_errors
 from autocap.measurement.paired import compared, together
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
@@ -149,7 +148,7 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
             Ruling.NOT_BETTER,
             f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
         )
-    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}")
+    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers} at {max(cap.cap_w):g} W")
 
 
 def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:
@@ -245,25 +244,10 @@ class PerGpuComparison(Comparison):
         """What the caps tried would have shown when the common cap showed `then`: in time and energy they are to it as
         they are to the common cap now, errors of all three included."""
         now, tried = self.outer, self.inner
-        moved = _with_errors(as_at(tried, now, then), (now, tried, then))
+        moved = with_errors(as_at(tried, now, then), (now, tried, then))
         if moved.gpu is None:
             return moved
-        return moved.with_gpus(_with_errors(moved.of_gpus(), (now.of_gpus(), tried.of_gpus(), then.of_gpus())))
-
-
-def _with_errors(window: Measurement, parts: Sequence[Measurement]) -> Measurement:
-    """The window with the errors of a product or quotient of these."""
-    var_t = sum(part.period_rel_stderr**2 for part in parts)
-    var_e = sum(part.energy_rel_stderr**2 for part in parts)
-    covariance = sum(part.time_energy_corr * part.period_rel_stderr * part.energy_rel_stderr for part in parts)
-    both = math.sqrt(var_t * var_e)
-    return replace(
-        window,
-        period_rel_stderr=math.sqrt(var_t),
-        power_rel_stderr=math.sqrt(max(0.0, var_t + var_e - 2 * covariance)),
-        energy_rel_stderr=math.sqrt(var_e),
-        time_energy_corr=covariance / both if both > 0 else 0.0,
-    )
+        return moved.with_gpus(with_errors(moved.of_gpus(), (now.of_gpus(), tried.of_gpus(), then.of_gpus())))
 
 
 def percent(ratio: Cost) -> str:

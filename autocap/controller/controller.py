@@ -390,7 +390,8 @@ class Controller:
 
     def _start_baseline(self, steady: Window | None = None) -> None:
         """Under a budget that has room for the limits found, long: what other jobs get depends on it."""
-        self._prober.start_baseline(self._out.original_w, steady, shared=self._out.has_room)
+        running_s = math.inf if self._out.has_room else self._out.now_s
+        self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
 
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None and self._progress.confidence == "low":
@@ -468,6 +469,7 @@ class Controller:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
         self._out.warn(f"tuning anew: {why}")
         search = phase.exploration.search
+        self._ending.leave(phase.exploration)
         self._outset.history, self._outset.seen = search.history, search.seen if why == _ROOM else ()
         self._keeping.tell()
         self._prober.begin_anew()

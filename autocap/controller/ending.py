@@ -26,7 +26,7 @@ from autocap.records import Cost, Measurement, TrialState
 
 _CLEAR = 3.0  # standard errors that a cap is better than the baseline by, to be kept unconfirmed
 _TIME_ERROR = 0.1  # and its time is known to
-_CONFIRMING = 3  # windows
+_CONFIRMING, _AMPLE = 3, 3.0  # windows; and times as long as these, in which one surely ends
 _LIKELY_TRIALS = 5  # of a search whose strategy does not say
 _AGAIN = 2.0  # times what seemed to be left, after which a job that still runs has its cap looked at again
 _SPARE = 1.2  # times as long as the search a job should be
@@ -38,10 +38,13 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The best that a search has measured so far. cost: its metric, errors of both included, 1 at the baseline."""
+    """The best that a search has measured so far. measurement, own: what its own windows show, and the metric of that.
+    cost: the metric by all that was measured, as the best of several is mostly one that chance has favoured. Errors of
+    both included, 1 at the baseline."""
 
     cap_w: float
     measurement: Measurement
+    own: Cost
     cost: Cost
 
     @classmethod
@@ -53,30 +56,22 @@ class Best:
         for measured in (*complete, exploration.trial_so_far):
             if measured is not None and max(measured.cap_w) < max(search.first.cap_w):
                 windows.setdefault(max(measured.cap_w), []).append(measured)
-        shown = ((cap_w, pool(of_cap)) for cap_w, of_cap in windows.items())
-        base = _reference(search)
-        found = [
-            cls(cap_w=cap_w, measurement=measured, cost=search.metric.versus(measured, base))
-            for cap_w, measured in shown
-            if search.metric.allows(measured, base) and impossible(measured, base) is None
-        ]
+        base, metric = search.first, search.metric
+        found = []
+        for cap_w, of_cap in windows.items():
+            measured = pool(of_cap)
+            if not metric.allows(measured, base) or impossible(measured, base) is not None:
+                continue
+            own = cost = metric.versus(measured, base)
+            if search.measured(cap_w) and not measured.is_relative:
+                cost = metric.cost(search.curve.expected(cap_w), search.first)
+            found.append(cls(cap_w=cap_w, measurement=measured, own=own, cost=cost))
         return min(found, key=lambda one: one.cost.value + one.cost.stderr, default=None)
 
     def is_clear(self, search: Search) -> bool:
         """Whether it may be kept without a confirmation."""
-        _, time_error = slowdown(self.measurement, _reference(search))
-        return self.cost.value + _CLEAR * self.cost.stderr + self.cost.shared < 1 and time_error <= _TIME_ERROR
-
-
-def _reference(search: Search) -> Measurement:
-    """What trials are held against, as at the first baseline: with the errors of that one or of the last one, whichever
-    are larger, as some were measured beside each."""
-    first, last = search.first, search.baseline
-    return replace(
-        first,
-        period_rel_stderr=max(first.period_rel_stderr, last.period_rel_stderr),
-        energy_rel_stderr=max(first.energy_rel_stderr, last.energy_rel_stderr),
-    )
+        _, time_error = slowdown(self.measurement, search.first)
+        return self.own.value + _CLEAR * self.own.stderr + self.own.shared < 1 and time_error <= _TIME_ERROR
 
 
 class Ending:
@@ -94,6 +89,7 @@ class Ending:
         self._config, self._out, self._intake = config, outbox, intake
         self._prober, self._progress, self._usual = prober, progress, usual_iterations
         self._searched = False
+        self._before: str | None = None  # the best cap of a search that the job has left behind
         self._look_s = 0.0  # when to look again whether something is to be kept
 
     def hasten(self, search: Search) -> None:
@@ -106,6 +102,10 @@ class Ending:
             limit_s = min(limit_s, max(_SHORTEST_S, left_s / _PARTS))
         self._prober.rules = replace(self._prober.rules, limit_s=limit_s)
 
+    def leave(self, exploration: Exploration) -> None:
+        """The search is left behind, as the job has changed."""
+        self._before = self._named(exploration)
+
     def keep(self, phase: Exploring) -> Keep | None:
         """The best cap so far, unconfirmed, where the job ends before a confirmation would, and the cap is better
         beyond doubt; `None` in any other case."""
@@ -113,7 +113,10 @@ class Ending:
         if phase.held_w is not None or not (exploration.is_undecided and exploration.is_anchored):
             return None
         left_s = self._left_s(search.first)
-        if left_s is None or left_s > self._confirmation_s(search) or self._out.now_s < self._look_s:
+        if left_s is None or left_s > _AMPLE * self._confirmation_s(search) or self._out.now_s < self._look_s:
+            return None
+        search.is_full = self._prober.may_wander  # what was tried is confirmed while there is time
+        if left_s > self._confirmation_s(search):
             return None
         self._look_s = self._out.now_s + _LOOK_EVERY_S
         best = Best.of(exploration)
@@ -128,7 +131,7 @@ class Ending:
                 reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
                 "before it could be confirmed",
                 measurement=best.measurement,
-                baseline=_reference(search),
+                baseline=search.first,
                 expected=search.expectation(),
                 cut_short=True,
             )
@@ -152,24 +155,30 @@ class Ending:
                 after = f"{ended} after {self._out.now_s:.0f} s"
                 return f"{after} without a count of its iterations: {why}; {advice}"
             case Waiting() | Baseline() if self._searched:
-                return f"{ended} while its baseline was measured anew, as it had changed; {self._remedy()}"
+                before = "" if self._before is None else f"before that {self._before}; "
+                return f"{ended} while its baseline was measured anew, as it had changed; {before}{self._remedy()}"
             case Waiting() | Baseline():
                 return f"{ended} before its baseline was measured; {self._remedy()}"
             case Exploring(exploration=exploration):
                 search = exploration.search
                 rest_s = self._rest_s(search)
-                best = Best.of(exploration)
                 tried = search.history or exploration.trial_so_far is not None
                 found = "none of the caps tried so far may be kept" if tried else "no cap was measured yet"
-                if best is not None:
-                    better = "the best so far was" if best.cost.value < 1 else "nothing tried was better so far than"
-                    found = f"{better} {self._shown(search, best)}, not confirmed"
+                found = self._named(exploration) or found
                 rounded_s = _ROUNDED_S * math.ceil(rest_s / _ROUNDED_S)
                 return f"{ended} about {rounded_s} s before the search would have; {found}; {self._remedy(rest_s)}"
             case Holding() | Observing() | Done():
                 return None
             case _:
                 assert_never(phase)
+
+    def _named(self, exploration: Exploration) -> str | None:
+        """The best cap of a search so far, in words; `None` where there is none."""
+        best = Best.of(exploration)
+        if best is None:
+            return None
+        better = "the best so far was" if best.cost.value < 1 else "nothing tried was better so far than"
+        return f"{better} {self._shown(exploration.search, best)}, not confirmed"
 
     def _left_s(self, baseline: Measurement) -> float | None:
         """Seconds until the job ends, at the limits found on arrival; `None` where nobody knows."""
@@ -184,10 +193,12 @@ class Ending:
         return (usual - done) * baseline.period_s
 
     def _trial_s(self, search: Search) -> float:
-        """What a trial of this search takes, seconds; as long as one may where none has ended."""
-        rules = self._prober.rules
+        """What a trial of this search takes, seconds; as long as one may where none has ended, or where other work
+        keeps them all as short as may be."""
+        rules, wanders = self._prober.rules, self._prober.may_wander
         took_s = [trial.measurement.duration_s for trial in search.history if trial.measurement is not None]
-        return rules.settle_s + (sum(took_s) / len(took_s) if took_s else rules.limit_s)
+        longest_s = min(rules.limit_s, self._prober.paced(self._out.now_s).pace_s)
+        return rules.settle_s + (sum(took_s) / len(took_s) if took_s and not wanders else longest_s)
 
     def _confirmation_s(self, search: Search) -> float:
         """What is needed to confirm a cap, or what still is where that is under way, seconds."""
@@ -195,11 +206,13 @@ class Ending:
         return windows * self._trial_s(search)
 
     def _rest_s(self, search: Search) -> float:
-        """What the search would still take, seconds."""
-        trials = 0
+        """What the search would still take, seconds. Where the machine wanders there are twice as many trials, and a
+        window of the baseline before each of them."""
+        trials, times = 0, 2 if self._prober.may_wander else 1
         if self._out.state is not State.CONFIRMING:
-            trials = max(1, (search.expected_trials or _LIKELY_TRIALS) - len(search.history))
-        return trials * self._trial_s(search) + self._confirmation_s(search)
+            expected = search.expected_trials or _LIKELY_TRIALS
+            trials = times * max(1, times * expected - len(search.history))
+        return trials * self._trial_s(search) + times * self._confirmation_s(search)
 
     def _remedy(self, rest_s: float | None = None) -> str:
         """rest_s: that the search would still have taken; `None` where that is not known."""

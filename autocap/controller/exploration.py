@@ -282,7 +282,7 @@ class Exploration:
         if result.measurement is not None and self._rough:
             self._anchor(result.measurement, rough=self._doubts.is_pending)  # a burst may go on
         elif result.measurement is not None:
-            changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
+            changed = self._changed_to(result.measurement)
             if changed is not None and not self._is_sure_of_change():
                 self._revisit(cap_w)
                 return None
@@ -293,6 +293,11 @@ class Exploration:
         self._revisits.made(self._out.now_s, moved)
         self._announce_trial(cap_w)
         return None
+
+    def _changed_to(self, baseline: Measurement) -> str | None:
+        """Why the baseline is that of another job; `None` where it is not, or where the machine wanders, and each trial
+        has a baseline of its own time."""
+        return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
 
     def _is_sure_of_change(self) -> bool:
         """Whether the baseline was another one the last time, too: a single look at it may be off, as where other work
@@ -322,7 +327,7 @@ class Exploration:
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
-        rules = replace(self.search.rules(cap_w, self._prober.rules), level=self._rough and not self.search.history)
+        rules = replace(self.search.rules(cap_w, self._paced), level=self._rough and not self.search.history)
         self._prober.start(
             self._out.every(cap_w), self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
         )
@@ -366,6 +371,7 @@ class Exploration:
         self._is_cut = False
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._step = None
+        self.search.widen(*self._prober.least_errors)
         bursts = not (self._inferred or self._prober.is_quiet)
         settled = self._doubts.beside_others(trial) if bursts else None
         doubt = None if settled is not None else self._doubts.raised(trial, inferred=self._inferred)
@@ -373,7 +379,7 @@ class Exploration:
             self._repeat(cap_w, doubt)
             return None
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
-        self._revisits.tried()
+        self._revisits.tried(may_wander=self._prober.may_wander)
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
         self._learn(trial)
         self._trial = None
@@ -517,7 +523,7 @@ class Exploration:
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
         else:
-            changed = changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
+            changed = self._changed_to(baseline)
             if changed is not None and not self._is_sure_of_change():
                 self._out.enter(State.SEARCHING)
                 self._revisit(max(comparison.outer_w))
@@ -591,7 +597,12 @@ class Exploration:
     @property
     def _window_rules(self) -> ProbeRules:
         """When a window usually ends."""
-        return replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+        return replace(self._paced, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+
+    @property
+    def _paced(self) -> ProbeRules:
+        own_length = self.search.has_own_length
+        return self._prober.rules if own_length else self._prober.paced(self._out.now_s)
 
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
         """held: the caps hold already, and were only looked at again."""

@@ -15,7 +15,10 @@ from autocap.records import Measurement, SensorInfo
 
 _FEWEST, _LEAST_S = 2, 1.0  # whole iterations, and seconds
 _ALIKE = 0.1  # the last iteration against those before it: the first ones of a job may take many times as long
-_BEYOND = 0.03  # relative: what a draw and a time of so little may be off by, beyond the scatter that they show
+# Relative: a floor, not an error that was measured. What a job does in its first second or two says nothing of the
+# next minute, so that its scatter alone would be too small an error; this only ever widens what is said, and what is
+# known better takes its place before anything is confirmed.
+_BEYOND = 0.03
 _LEAST_DRAW = 0.4  # of the limits: a job that draws less may not train yet
 
 

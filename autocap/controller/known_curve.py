@@ -17,7 +17,9 @@ from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
 
-_UNKNOWN = 0.2  # relative error outside of the caps that are known
+# Relative: what is expected of a cap outside of those that are known may be off by so much. A belief, not an error that
+# was measured: it keeps such a cap from counting beside measured ones, and no table of measured caps has it.
+_UNKNOWN = 0.2
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
 _LEAST = 1e-6  # an error: nothing is certain
 _FAR = 0.95  # of the highest cap: from a point that much lower on, the slope at the top is known

@@ -12,7 +12,7 @@ from autocap.controller import bounded
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.noted import Noted
 from autocap.errors import AutocapError, StrategyError
-from autocap.measurement.batches import as_at, pool
+from autocap.measurement.batches import as_at, pool, with_errors
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limit, same_limits
@@ -58,6 +58,7 @@ class Search:
         self._drawn: KnownCurve | None = None  # while nothing new is known
         self._predicted: tuple[Prediction, ...] | None = None  # the same
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
+        self.is_full = False  # whether no more trials are to be made, as the job ends
         self._failed, self._outdated = 0, False  # in a row; whether the strategy goes by another metric
         with _arms_length():
             self._strategy = self._made(self.grid)
@@ -93,8 +94,19 @@ class Search:
         return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
 
     def at_first(self, measurement: Measurement) -> Measurement:
-        """What caps would have shown at the first baseline, given what they showed beside the one measured last."""
-        return as_at(measurement, self.baseline, self.first)
+        """What caps would have shown at the first baseline, given what they showed beside the one measured last: no
+        better known than that one is, where that is less than the first."""
+        moved, now, first = as_at(measurement, self.baseline, self.first), self.baseline, self.first
+        if measurement.is_relative or now is first:
+            return moved
+        time, energy = (
+            math.sqrt(max(0.0, of_now**2 - of_first**2))
+            for of_now, of_first in (
+                (now.period_rel_stderr, first.period_rel_stderr),
+                (now.energy_rel_stderr, first.energy_rel_stderr),
+            )
+        )
+        return with_errors(moved, (measurement, replace(now, period_rel_stderr=time, energy_rel_stderr=energy)))
 
     @property
     def history(self) -> tuple[Trial, ...]:
@@ -113,6 +125,8 @@ class Search:
     def ask(self) -> float | None:
         """The next cap to try, watts; `None` when the search is over. A ceiling that stands for the baseline comes
         first, where too little is known of it."""
+        if self.is_full and self._complete:
+            return None
         if self.top_w is not None and not self._knows_ceiling(self.top_w):
             return self.top_w
         if self.top_w is not None and self._against_ceiling(self.top_w) is None:
@@ -142,6 +156,13 @@ class Search:
             return
         with _arms_length():
             strategy.tell(trial)
+
+    def widen(self, time: float, energy: float) -> None:
+        """No trial is known better than so, relative errors, as is only known now."""
+        told = tuple(self._restated(_no_better(trial, time, energy), self.first, self.metric) for trial in self._told)
+        if told != self._told:
+            self._told, self._outdated = told, True
+            self._drawn = self._predicted = None
 
     def withdraw(self, cap_w: float) -> None:
         """Whatever was measured of a cap was wrong: a new strategy is told all but that, and goes on from there. Trials
@@ -410,6 +431,14 @@ class Search:
 def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
     """The caps of a grid that are not above a ceiling, watts; the lowest in any case."""
     return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
+
+
+def _no_better(trial: Trial, time: float, energy: float) -> Trial:
+    shown = trial.measurement
+    if shown is None or (shown.period_rel_stderr >= time and shown.energy_rel_stderr >= energy):
+        return trial
+    time, energy = max(time, shown.period_rel_stderr), max(energy, shown.energy_rel_stderr)
+    return replace(trial, measurement=replace(shown, period_rel_stderr=time, energy_rel_stderr=energy))
 
 
 def _at(cap_w: float, trial: Trial) -> Trial:

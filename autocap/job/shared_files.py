@@ -36,7 +36,7 @@ class SharedFile:
     """
 
     def __init__(self, directory: Path, size: int, name: str | None = None) -> None:
-        if name is not None and not _NAME.fullmatch(name):
+        if name is not None and not is_name(name):
             raise OSError(errno.EINVAL, "no name of a file that counts steps")
         with _folder(directory) as folder:
             for _ in range(_TRIES):
@@ -74,6 +74,11 @@ class SharedFile:
         with suppress(OSError):  # a program that closed what it did not open may have another file there by now
             if fd >= 0 and _same(os.fstat(fd), self._status):
                 os.close(fd)
+
+
+def is_name(name: str) -> bool:
+    """Whether such a file may be called that."""
+    return _NAME.fullmatch(name) is not None
 
 
 def directories() -> tuple[Path, ...]:

@@ -158,3 +158,18 @@ def as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Me
         power_w=measurement.power_w * energy / time,
         energy_per_iteration_j=measurement.energy_per_iteration_j * energy,
     )
+
+
+def with_errors(window: Measurement, parts: Sequence[Measurement]) -> Measurement:
+    """The window with the errors of a product or quotient of these."""
+    var_t = sum(part.period_rel_stderr**2 for part in parts)
+    var_e = sum(part.energy_rel_stderr**2 for part in parts)
+    covariance = sum(part.time_energy_corr * part.period_rel_stderr * part.energy_rel_stderr for part in parts)
+    both = math.sqrt(var_t * var_e)
+    return replace(
+        window,
+        period_rel_stderr=math.sqrt(var_t),
+        power_rel_stderr=math.sqrt(max(0.0, var_t + var_e - 2 * covariance)),
+        energy_rel_stderr=math.sqrt(var_e),
+        time_energy_corr=covariance / both if both > 0 else 0.0,
+    )

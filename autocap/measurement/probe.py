@@ -13,6 +13,8 @@ from autocap.records import Cost, Measurement, Trial, TrialLength, TrialState
 # stop on lucky moments.
 _GROWTH = 1.1
 _RETAKES = 3
+_ROUGH = 0.01  # an error of the time that is far from exact: a sensor has no part in it
+_PACES = 4.0  # that a job is waited for to be level
 _WORTH_SAYING = 0.05  # of a window
 _CALM_S = 1.0  # after a disturbance
 _SLOWEST = 4.5  # times as long as at the limit found on arrival an iteration takes at the floor of some cards
@@ -28,7 +30,9 @@ class ProbeRules:
     target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
     pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
     least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
-    patience_s: after which an error of coarse_stderr does.
+    patience_s: after which an error of coarse_stderr does. pace_s: after which a window ends
+    that is far from exact, as on a machine that others use; and after a few times as long also where the job gets
+    faster or slower.
     iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
     that nothing could be measured, the probe goes on until it can be.
     """
@@ -44,6 +48,7 @@ class ProbeRules:
     iteration_s: float = 0.0
     patience_s: float = math.inf
     coarse_stderr: float = 0.0
+    pace_s: float = math.inf
 
     def target(self, elapsed_s: float) -> float:
         """The relative error of the cost that does after so many seconds."""
@@ -70,12 +75,14 @@ class ProbeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """How a probe ended; a failed one has neither cost nor measurement."""
+    """How a probe ended; a failed one has neither cost nor measurement. is_rough: far from exact, by a limit
+    on time."""
 
     state: TrialState
     reason: str | None = None
     measurement: Measurement | None = None
     cost: Cost | None = None
+    is_rough: bool = False
 
     def as_trial(self, cap_w: float, trouble: str | None) -> Trial:
         """The trial of a cap that ended so. trouble: of the progress, which says better why a failed one failed."""
@@ -213,7 +220,7 @@ class Probe:
         return [mark for mark in settled if mark.iterations >= self._whole_from]
 
     def _look(self, window: Window, elapsed_s: float) -> ProbeResult | None:
-        if self._rules.level and window.drifts():
+        if self._rules.level and window.drifts() and elapsed_s < _PACES * self._rules.pace_s:
             window.newer_half()
             self._look_at = self._first_look
             return None
@@ -228,6 +235,11 @@ class Probe:
         if scatter.stderr <= self._rules.target(elapsed_s) * scatter.value and self._decided(seen):
             reason = self._with_left_out(None)
             return ProbeResult(state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost)
+        if elapsed_s >= self._rules.pace_s and seen.period_rel_stderr > _ROUGH:
+            reason = self._with_left_out(f"roughly, after {elapsed_s:.0f} s of a job that may be short")
+            return ProbeResult(
+                state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost, is_rough=True
+            )
         return None
 
     def _with_left_out(self, reason: str | None) -> str | None:
@@ -246,9 +258,9 @@ class Probe:
             self._start_s, self._paused_s = self._last_s, 0.0
             return None
         stretched = f", stretched to {self._window.iterations:g} iterations" if self._stretched and self._window else ""
-        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:g} s{stretched}")
-        if result is not None:
-            return result
+        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:.3g} s{stretched}")
+        if result is not None and result.measurement is not None:
+            return replace(result, is_rough=result.measurement.period_rel_stderr > _ROUGH)
         if elapsed_s < self._rules.longest_s:
             self._stretched = True
             return None

@@ -1,5 +1,6 @@
 """The probe that is under way, and how to begin it anew after an interruption."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,8 @@ from autocap.measurement.window import Window
 from autocap.records import Cost, Measurement, SensorInfo
 
 _SHARPER = 0.5
+_FEWEST_ROUGH = 2
+_PARTS, _TURNS, _SHORTEST_S = 4.0, 10.0, 5.0  # of the time that a job has run, for one window; and at least
 _LEAST_S, _TIMES_BURST = 1.0, 2.0  # of a window, and times as long as a burst
 _SHARED_ERROR, _SHARED_S = 0.001, 90.0  # of a baseline that is compared with those of other jobs: of the time, relative
 
@@ -35,6 +38,7 @@ class Prober:
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
         self._wander = Wander()
+        self._windows = [0, 0]  # that were exact in time, and rough
         self._seen: Measurement | None = None  # of the last look at a window, with its own errors
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
@@ -59,10 +63,35 @@ class Prober:
         where they are counted."""
         self._by_proxy = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
 
-    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None, *, shared: bool = False) -> None:
+    @property
+    def may_wander(self) -> bool:
+        """Whether other work is about: windows are mostly rough when their time is over. A single one may be a job that
+        changed in its middle."""
+        exact, rough = self._windows
+        return rough >= max(_FEWEST_ROUGH, exact)
+
+    def paced(self, running_s: float) -> ProbeRules:
+        """The rules for a job that has run so long: nobody knows that it will last much longer than it has, so that a
+        window may take only a part of that, and a smaller one where the machine wanders, as then it is the turns that
+        tell. Not where a limit on the slowdown asks for exact times."""
+        if self._metric.max_slowdown is not None:
+            return self.rules
+        pace_s = running_s / (_TURNS if self.may_wander else _PARTS)
+        return replace(self.rules, pace_s=max(_SHORTEST_S, pace_s))
+
+    def start_baseline(
+        self,
+        caps_w: tuple[float, ...],
+        window: Window | None = None,
+        running_s: float = math.inf,
+        *,
+        shared: bool = False,
+    ) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
-        collected before. shared: as well as to be held against those of other jobs."""
-        rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
+        collected before. running_s: for how long the job has run. shared: as well as to be held against those of other
+        jobs."""
+        rules = replace(self.paced(running_s), level=True)
+        rules = replace(rules, target_stderr=rules.target_stderr * self._baseline_error)
         if shared:
             rules = replace(rules, limit_s=max(rules.limit_s, _SHARED_S))
         decided = _well_timed if shared else _decided
@@ -103,6 +132,7 @@ class Prober:
         work, as far as its limit allows."""
         if result.measurement is not None and self._seen is not None:
             self._wander.add(self._seen)
+            self._windows[result.is_rough] += 1
         if self._probe is not None:
             self._wander.disturbed(self._probe.burst_s)
         least_s = max(_LEAST_S, min(_TIMES_BURST * self._wander.burst_s, self.rules.limit_s / 2))
@@ -117,6 +147,11 @@ class Prober:
     def is_quiet(self) -> bool:
         """Whether no other work on the machine was seen."""
         return self._wander.is_quiet
+
+    @property
+    def least_errors(self) -> tuple[float, float]:
+        """Of the time and the energy of any window on a machine that wanders as this one was seen to, relative."""
+        return self._wander.least_errors if self.may_wander else (0.0, 0.0)
 
     def cut(self, why: str) -> ProbeResult | None:
         """End the present measurement with what it has shown so far."""

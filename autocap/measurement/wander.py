@@ -58,6 +58,12 @@ class Wander:
         """Whether no burst of other work was seen so far."""
         return self.burst_s == 0
 
+    @property
+    def least_errors(self) -> tuple[float, float]:
+        """Of the time and the energy of any window, relative; 0 while unknown."""
+        time, energy, _ = self._beyond
+        return math.sqrt(time), math.sqrt(energy)
+
     def widened(self, window: Measurement) -> Measurement:
         """The window with that in its errors."""
         time, energy, covariance = self._beyond

@@ -27,7 +27,7 @@ class Mark:
 LONGER = "pass a larger --wait if the job starts slowly"
 HAVE_COUNTED = (
     "have its iterations counted: start it with `autocap run` (without PyTorch with --progress regex:PATTERN, by the "
-    "lines that it prints), or use autocap.tune in its script"
+    "lines that it prints), or call autocap.step() or use autocap.tune in its script"
 )
 _SMOOTHED_S = 5.0  # of a clock
 NEVER_S = -math.inf  # a time that has always been over

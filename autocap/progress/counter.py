@@ -21,6 +21,7 @@ from autocap.records import SensorInfo, StepReading
 
 _REGEX = "regex:"
 _CALLS_BEFORE_S = 5.0  # that `auto` makes do without steps it begins to count calls
+_LOOK_S, _LOOKS = 5.0, 12  # how often it is looked whether a job that runs already counts by itself
 
 
 class IterationCounter:
@@ -53,6 +54,8 @@ class IterationCounter:
         self._new_calls, self._now = new_calls, now
         self._witness: CallWitness | None = None  # of a period that was asked for
         self._job: Roots | None = None
+        self._attached: Roots | None = None  # where it may count by itself
+        self._looks, self._look_s = 0, 0.0
         self._first_read_s: float | None = None
 
     def __enter__(self) -> "IterationCounter":
@@ -75,9 +78,12 @@ class IterationCounter:
         self._job = job
         if self._ours:
             return
+        if self._kind == "outside":
+            self._attached = job
+            self._look_for_steps()
         if self._kind == "period":
             self._witness = CallWitness(self._target.what)
-        if self._by_calls or self._kind in ("outside", "period"):
+        if self._by_calls or self._kind == "period" or (self._kind == "outside" and self._map is None):
             self._watch_calls()
         if self._by_calls and self._calls is not None and self._calls.trouble is not None:
             raise CallsUnavailable(f"{self._calls.trouble}; choose another --progress, or the process that computes")
@@ -146,6 +152,7 @@ class IterationCounter:
             return None
         if self._by_calls:
             self._watch_calls()
+        self._look_for_steps()
         found = None
         if self._relay is not None:
             found = self._relay.read(origin_s)
@@ -155,6 +162,15 @@ class IterationCounter:
         if found is None and self._calls is not None:
             found = self._calls.read(origin_s)
         return found
+
+    def _look_for_steps(self) -> None:
+        """A job that calls autocap.step() counts by itself, from its first call on."""
+        now_s = self._now()
+        if self._attached is None or self._map is not None or self._looks >= _LOOKS or now_s < self._look_s:
+            return
+        self._looks, self._look_s = self._looks + 1, now_s + _LOOK_S
+        found = StepMap.of_job(self._attached)
+        self._map = None if found is None else self._stack.enter_context(found)
 
     def _testify(self, witness: CallWitness, origin_s: float) -> None:
         """Let the witness know of calls, until it has seen enough."""
@@ -190,10 +206,11 @@ class IterationCounter:
                 return BestProgress(StepProgress(), rest, STEPS_WITHIN_SECONDS, late=True)
             case "outside":
                 rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
-                if self._calls is None or self._calls.hopeless:
-                    return rest
-                within_s = CALLS_WITHIN_SECONDS if self._calls.is_watching else 0.0
-                return BestProgress(self._call_progress(), rest, within_s, late=True)
+                if self._calls is not None and not self._calls.hopeless:
+                    within_s = CALLS_WITHIN_SECONDS if self._calls.is_watching else 0.0
+                    rest = BestProgress(self._call_progress(), rest, within_s, late=True)
+                within_s = 0.0 if self._map is None else STEPS_WITHIN_SECONDS
+                return BestProgress(StepProgress(), rest, within_s, late=True)
             case "steps":
                 return StepProgress()
             case "period":

@@ -11,7 +11,7 @@ from autocap.config import QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, TuneConfig
 from autocap.controller.ending import Best
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import MetricInfo, State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
@@ -22,7 +22,7 @@ from autocap.reports.text import lines
 from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, curve_of
 from autocap.strategies.grid import CapGrid
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import Outcome, exact, tune
 from tests.controller.test_deciding_again import Second
 from tests.doubles.feeds import measurement
 from tests.doubles.logs import STARTED
@@ -70,7 +70,7 @@ def test_a_job_that_ends_before_its_search_is_told_how_much_was_lacking_the_best
     (decided,) = decisions(outcome)
     assert (decided.cap_w, decided.confirmed, decided.cut_short) == (None, False, True)
     assert decided.reason == (
-        "the job ended about 10 s before the search would have; the best so far was 125 W (energy -34 ± 3 %), not "
+        "the job ended about 10 s before the search would have; the best so far was 125 W (energy -33 ± 1 %), not "
         "confirmed; --quick or a job of 1 minute would do"
     )
 
@@ -110,15 +110,14 @@ def test_near_the_end_that_is_remembered_the_best_cap_is_kept_unconfirmed() -> N
     assert states[-2:] == [State.HOLDING, State.DONE]
 
 
-@pytest.mark.parametrize("jitter", [0.05, 0.2])
-def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed(jitter: float) -> None:
-    job = SimulatedJob(profile=RESNET50, iterations=SHORT, jitter=jitter)
+def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=SHORT, jitter=0.2)
     (decided,) = decisions(tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", earlier=before(SHORT)))
     assert (decided.cap_w, decided.cut_short) == (None, True)
-    assert re.search(r"so far (was|than) 1\d\d W \(eds [+-]\d+ ± \d+ %\), not confirmed", decided.reason)
+    assert re.search(r"so far (was|than) [12]\d\d W \(eds [+-]\d+ ± \d+ %\), not confirmed", decided.reason)
 
 
-def test_where_the_end_is_known_trials_take_their_part_of_what_is_left() -> None:
+def test_where_the_end_is_known_trials_leave_time_for_a_confirmation() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.1)
     known, unknown = (
         tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", earlier=earlier)
@@ -126,7 +125,26 @@ def test_where_the_end_is_known_trials_take_their_part_of_what_is_left() -> None
     )
     assert [one.confirmed for one in decisions(known)] == [True]
     assert [one.confirmed for one in decisions(unknown)] == [False]
-    assert len(known.trials) > len(unknown.trials)
+
+
+def test_a_job_of_two_minutes_whose_steps_scatter_has_a_best_cap_with_an_error_that_holds() -> None:
+    """No window of it is ever exact, and each of the first ones would last a minute."""
+    eds = Metric(name="eds", k=2.0)
+    job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.3)
+    outcome = tune(job, TuneConfig(metric=eds), "model", seed=3)
+    (decided,) = decisions(outcome)
+    found = re.search(r"so far (?:was|than) (\d+) W \(eds ([+-]\d+) ± (\d+) %\), not confirmed", decided.reason)
+    assert found
+    assert len(outcome.trials) >= 6
+    cap_w, said, error = map(float, found.groups())
+    true = 100 * (eds.cost(exact(RESNET50, cap_w), exact(RESNET50, 260.0)).value - 1)
+    assert abs(said - true) < 2 * error
+
+
+def test_a_search_that_the_job_left_behind_has_its_best_cap_named() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=1500, change=WorkloadChange(at=120, time=1.4))
+    (decided,) = decisions(tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "linear", end_s=318.0))
+    assert re.search(r"as it had changed; before that the best so far was \d+ W \(eds -\d+ ± \d+ %\)", decided.reason)
 
 
 def test_a_job_that_outlives_what_is_remembered_has_its_cap_confirmed_after_all() -> None:
@@ -194,6 +212,20 @@ def test_the_best_so_far_has_the_error_of_the_baseline_that_it_was_measured_besi
     assert best is not None
     assert best.cost.stderr == pytest.approx(0.7 * 0.2, rel=0.01)
     assert not best.is_clear(search)
+
+
+def test_what_machines_wander_by_is_an_error_of_earlier_trials_as_well() -> None:
+    grid = CapGrid(caps_w=(150.0, 200.0))
+    search = Search(lambda baseline, before, caps, metric: Second(baseline=baseline), grid, ENERGY, measurement(), 3.0)
+    shown = measurement(70.0, 0.55, cap_w=150.0)
+    search.tell(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=0.7, cost_stderr=0.01, measurement=shown))
+    search.widen(0.3, 0.2)
+    (told,) = search.history
+    assert told.measurement is not None
+    assert (told.measurement.period_rel_stderr, told.measurement.energy_rel_stderr) == (0.3, 0.2)
+    best = Best.of(SimpleNamespace(search=search, trial_so_far=None))  # type: ignore[arg-type]  # all that it asks for
+    assert best is not None
+    assert best.cost.stderr > 0.13
 
 
 @pytest.mark.parametrize(("period_s", "best_w"), [(0.5, 150.0), (0.3, None), (9.0, None)])

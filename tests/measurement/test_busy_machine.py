@@ -1,6 +1,7 @@
 """Windows on a machine that others use as well: bursts inside of one, windows that lie in one, and slow wandering."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,3 +168,32 @@ def test_a_baseline_that_moves_is_looked_at_before_each_trial_until_it_stays() -
         revisits.made(11.0, moved=0.001)
     revisits.tried()
     assert not revisits.due(12.0)
+
+
+def test_the_baseline_of_a_machine_that_may_wander_is_looked_at_before_each_of_the_first_trials() -> None:
+    revisits = Revisits(1.0, 0.0)
+    for _ in range(3):
+        revisits.tried(may_wander=True)
+        assert revisits.due(1.0)
+        revisits.made(1.0, moved=0.03)
+    revisits.tried(may_wander=True)
+    assert not revisits.due(1.0), "how far it is from itself is known"
+
+
+@pytest.mark.parametrize(("max_slowdown", "at_first_s", "then_s"), [(None, 20.0, 8.0), (0.05, np.inf, np.inf)])
+def test_windows_are_short_while_a_job_is_young_and_shorter_where_they_are_mostly_rough(
+    max_slowdown: float | None, at_first_s: float, then_s: float
+) -> None:
+    metric = Metric(name="energy", max_slowdown=max_slowdown)
+    prober = Prober(TuneConfig(metric=metric), SensorInfo(update_s=0.1, window_s=0.1, settle_s=1.0))
+    for jitter in (0.0, 0.3, 0.3):
+        assert prober.paced(80.0).pace_s == at_first_s, "a single rough window may be a job that changed in its middle"
+        rules = replace(prober.rules, target_stderr=1e-9 if jitter else 1.0, pace_s=5.0)
+        prober.start((200.0,), lambda found: metric.cost(found, near(0.2)), rules)
+        meter, t_s, count, result = Meter(), 0.0, 0, None
+        while result is None:
+            result = prober.add(at(meter, t_s, 200.0, count))
+            t_s, count = t_s + 0.2 * float(jittered(1, jitter)[0]), count + 1
+        assert result.is_rough == bool(jitter)
+        assert t_s < 8
+    assert prober.paced(80.0).pace_s == then_s

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 import autocap
+from autocap.devices.model.sensor import PRESETS
+from autocap.job.processes import identify
 from autocap.job.shared_files import remove_dead
+from autocap.progress.counter import IterationCounter
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import StepMap
 from autocap.progress.values import OUT_OF_MEMORY, ValueFile
+from autocap.records import Sample
 
 # As much of torch as the hook knows about: the module it waits for, and the function it looks for there.
 TINY_TORCH = """
@@ -402,9 +406,32 @@ class TestStepsByHand:
         assert count(step_map) == 5  # the step by hand ends the fifth iteration, which has counted
         assert slots_taken(step_map) == 1
 
-    def test_outside_a_run_nothing_happens(self) -> None:
-        result = run(plain(), "-c", "import autocap; autocap.step(); autocap.step(); print('on')")
-        assert (result.stdout, result.stderr) == ("on\n", "")
+    def test_outside_a_run_they_are_there_for_who_attaches_and_nothing_is_left(self) -> None:
+        code = "import autocap; autocap.step()\nautocap.step(); print('on', flush=True); input()"
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env=plain(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as job:
+            assert job.stdout is not None
+            assert job.stdout.readline() == b"on\n"
+            identity = identify(job.pid)
+            assert identity is not None
+            with IterationCounter("auto", ours=False) as counter:
+                counter.follow(identity)
+                reading, progress = counter.read(0.0), counter.progress(PRESETS["turing"].info())
+                path = Path(os.readlink(f"/proc/self/fd/{counter._map.fd}")) if counter._map else Path("/")
+                assert path.is_file()
+                job.communicate(b"\n")
+        assert reading is not None
+        assert (reading.count, reading.of_calls, counter.fault) == (2, False, None)
+        assert progress.marks(Sample(t_s=reading.t_s, readings=(), steps=reading))
+        assert (progress.kind, job.returncode, path.exists()) == ("steps", 0, False)
+
+    def test_a_file_that_holds_no_steps_is_not_taken_for_the_job_s(self, step_map: StepMap) -> None:
+        identity = identify(os.getpid())
+        assert identity is not None
+        assert StepMap.of_job(identity) is not None
+        os.ftruncate(step_map.fd, 0)
+        assert StepMap.of_job(identity) is None
 
     def test_importing_autocap_imports_nothing_heavy(self) -> None:
         look = "import sys, autocap; autocap.step(); print({'numpy', 'scipy', 'tempfile'} & set(sys.modules))"

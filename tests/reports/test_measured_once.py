@@ -6,23 +6,33 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autocap.events import Decided, Event, Predicted
+from rich.console import Console
+
+from autocap.devices.model.sensor import PRESETS
+from autocap.events import Decided, Event, Predicted, TrialEnded
 from autocap.records import Measurement, Trial
-from autocap.reports import comparison, html
+from autocap.reports import comparison, html, memory_list, run_list
 from autocap.reports.figures import pictures
+from autocap.reports.live.view import View
 from autocap.reports.notebook import html as notebook
-from autocap.reports.rendering import to_json_dict
+from autocap.reports.past_run import FINISHED, past_run, read_result
+from autocap.reports.prometheus.exporter import Exporter
+from autocap.reports.rendering import present_run, to_json_dict
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
-from tests.doubles.logs import whole_log
+from autocap.runlog.memory.entry import FORMAT, Entry, Setup
+from autocap.session.earlier import curve_of
+from tests.doubles.logs import status_after, until, whole_log
 from tests.sweep.test_single_runs import leaves
 
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
 ERRORS = {"period_rel_stderr": math.inf, "energy_rel_stderr": math.inf, "power_rel_stderr": math.inf}
 
 
@@ -55,6 +65,27 @@ def shown(folder: Path) -> Iterator[str]:
     for event in log():
         if not isinstance(event, Decided):  # its reason is a sentence of the time
             yield wording.line(event) or ""
+    view = View(Console(width=160, force_terminal=False))
+    for events in (log(), log()[:-3], until(list(log()), TrialEnded)):
+        yield "\n".join(view.lines(status_after(list(events)), 125.0, 160, 30))
+    row = past_run("runs/one", read_result(present_run(folder, list(log())).result), FINISHED, None)
+    yield "\n".join(lines(run_list.document([row], Path("runs")), 200))
+    curve = curve_of(log())
+    assert curve is not None
+    assert curve.points
+    setup = Setup(kind="emulated", emulated=True, gpus=("one",), driver=None, node=None)
+    entry = Entry(
+        format=FORMAT,
+        key="0" * 64,
+        autocap_version="0",
+        command=("train",),
+        setup=setup,
+        sensor=PRESETS["turing"].info(),
+        runs=1,
+        curves=(curve,),
+    )
+    for memory in (memory_list.document([entry], NOW), memory_list.of_one(entry, NOW)):
+        yield "\n".join(lines(memory, 200))
 
 
 def test_no_table_page_line_or_picture_shows_an_error(tmp_path: Path) -> None:
@@ -62,6 +93,16 @@ def test_no_table_page_line_or_picture_shows_an_error(tmp_path: Path) -> None:
         text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
         assert not re.search(r"± ?[\d.]", text)
         assert not re.search(r"\b(inf|nan)\b", text)
+
+
+def test_no_scrape_has_one() -> None:
+    for events, known in ((whole_log(), True), (log(), False)):
+        exporter = Exporter()
+        for event in events:
+            exporter.event(event)
+        samples = [sample for family in exporter.collect() for sample in family.samples]
+        assert any("stderr" in one.name for one in samples) == known
+        assert all(math.isfinite(one.value) for one in samples)
 
 
 def test_no_json_has_one() -> None:

@@ -1,22 +1,23 @@
-"""The step counter of `autocap run` and `autocap.tune`: the map that the job's processes write to, and what is read
-out of it.
+"""The step counter of `autocap run` and `autocap.tune`, and of whoever counts by hand before anybody asks: the map that
+the job's processes write to, and what is read out of it.
 
 What writes is `hook/sitecustomize.py`, which runs in the job's Python; the layout of the map is described there.
 """
 
+import atexit
 import fcntl
 import os
 import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 from autocap.errors import AutocapError
-from autocap.job.processes import ProcessId
-from autocap.job.shared_files import SharedFile, directories, remove_dead
+from autocap.job.processes import ProcessId, Roots, tree
+from autocap.job.shared_files import SharedFile, directories, is_name, remove_dead
 from autocap.progress.ranks import SHORTEST_STEP_NS, JobSteps, ProcessSteps
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.records import StepReading
@@ -124,6 +125,22 @@ class StepMap:
         os.set_inheritable(fd, False)
         return cls(fd)
 
+    @classmethod
+    def of_job(cls, job: Roots) -> Self | None:
+        """The map in which a job that runs already counts by itself (`step`): of its processes, the first that has one
+        open; `None` where none has, or it is not for us to see."""
+        for process in tree(job):
+            with suppress(OSError):
+                folder = Path(f"/proc/{process.pid}/fd")
+                owner_uid = folder.parent.stat().st_uid
+                for link in folder.iterdir():
+                    fd = _opened(link)
+                    if fd is not None and _complaint(fd, owner_uid) is None:
+                        return cls(fd)
+                    if fd is not None:
+                        os.close(fd)
+        return None
+
     @property
     def path(self) -> Path:
         """Its name; of one that we made."""
@@ -221,10 +238,10 @@ def are_counted() -> bool:
 
 
 def step() -> None:
-    """Count one iteration of this process by hand; nothing where nobody tunes it."""
+    """Count one iteration of this process by hand: for who tunes it, or may attach to it later."""
     global _count
     if _count is None:
-        counter = step_hook.counter()
+        counter = step_hook.counter() or _own_counter()
         _count = _nothing if counter is None else counter.step
     _count()
 
@@ -236,14 +253,36 @@ def _nothing() -> None:
     pass
 
 
-def _complaint(fd: int) -> str | None:
-    """Why a descriptor is no map that our own user's job has made; `None` where it is one."""
+def _own_counter() -> "step_hook.StepCounter | None":
+    """In a map of this process's own, which it holds open until its end; `None` where none can be made."""
+    try:
+        step_map = StepMap.create()
+    except AutocapError:
+        return None
+    atexit.register(step_map.close)
+    counter = step_hook.StepCounter(str(step_map.path))
+    os.register_at_fork(after_in_child=counter.restart)
+    return counter
+
+
+def _opened(link: Path) -> int | None:
+    """What a process has open, where its name is that of a map; `None` where it is not, or not any more."""
+    try:
+        is_map = is_name(os.readlink(link).rpartition("/")[2])
+        return os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if is_map else None
+    except OSError:
+        return None
+
+
+def _complaint(fd: int, owner_uid: int | None = None) -> str | None:
+    """Why a descriptor is no map that a job of that user, by default our own, has made; `None` where it is one."""
+    owner_uid = os.geteuid() if owner_uid is None else owner_uid
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return "is no regular file"
-        if status.st_uid != os.geteuid():
-            return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+        if status.st_uid != owner_uid:
+            return f"belongs to user {status.st_uid}, not to user {owner_uid}"
         if status.st_size != _MAP_BYTES:
             return f"holds {status.st_size} bytes, not {_MAP_BYTES}"
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
