@@ -117,6 +117,8 @@ class Steward(Occupancy):
             tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
             self._tell_held(t_s, tenant)
             most_w = tenant.most_drawn_w(t_s)
+            if tenant.clocks.see(self.cap_w(tenant), readings):
+                self._follow_clocks(tenant)
             if tenant.tuned and not tenant.waits:
                 self._believe(t_s, tenant)
             elif most_w is not None and not tenant.tuned:

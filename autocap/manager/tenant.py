@@ -10,6 +10,7 @@ from autocap.budget.account import Order
 from autocap.budget.curves import JobCurve
 from autocap.manager.belief import Unbound
 from autocap.manager.claims import Claim
+from autocap.manager.clocks import Clocks
 from autocap.records import Reading
 
 DRAWN_S, _QUANTILE = 10.0, 0.95  # over which a draw's upper quantile is taken
@@ -22,10 +23,10 @@ class Tenant:
     caps below the ceiling; silent: it has not been heard of for too long. put_back: it is to hear that other caps were
     set than its own. since_s: its caps are as they are. claim: of its tuner, who has said that of the job. waits: the
     job does not compute on all of its GPUs yet, or any more; since some_s it does on some of them. groups: that its
-    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. said: by its
-    tuner, of which believed is what is followed; doubt: why that is not followed. held: the cap in force, watts, and
-    the
-    slowdown there with its error, as said last. beyond: whether it is slower than its tuner allows, as said last."""
+    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. clocks: at
+    its caps. said: by its tuner, of which believed is what is followed; doubt: why that is not followed. held: the cap
+    in force, watts, and the slowdown there with its error, as said last. beyond: whether it is slower than its tuner
+    allows, as said last."""
 
     name: str
     gpus: tuple[int, ...]
@@ -44,6 +45,7 @@ class Tenant:
     groups: frozenset[int] = frozenset()
     ended: str = ""
     unbound: Unbound | None = None
+    clocks: Clocks = field(default_factory=Clocks)
     said: JobCurve | None = None
     believed: JobCurve | None = None
     doubt: str | None = None
