@@ -182,8 +182,8 @@ class Steward(Occupancy):
                 self.ledger.confirm(order.name, order.serial)
             else:
                 before = self._lowering.get(order.name)
-                given_s = before.given_s if before is not None and before.order == order else t_s
-                self._lowering[order.name] = Lowering(order=order, given_s=given_s, set_s=t_s)
+                if before is None or before.order != order:  # else it was given again, and its time runs on
+                    self._lowering[order.name] = Lowering(order=order, given_s=t_s)
         if abs(decision.short_w - self.short_w) > _ROUNDING_W or decision.pause != self.pause:
             self.short_w, self.pause = decision.short_w, decision.pause
             self._say(events.BudgetShort(t_s=t_s, short_w=self.short_w, pause=self.pause))

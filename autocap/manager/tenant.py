@@ -79,14 +79,13 @@ class Lowering:
 
     order: Order
     given_s: float
-    set_s: float
 
     def is_done(self, t_s: float, draws_w: Sequence[float], devices: int) -> bool:
         """Whether the devices are seen to draw no more, or have had the time: the cap was read back, and the card sees
         to it."""
         most_w = self.order.cap_w + max(_SETTLED_W, _SETTLED_SHARE * self.order.cap_w)
         drawn = len(draws_w) == devices and max(draws_w) <= most_w
-        return t_s > self.set_s and (drawn or t_s >= self.set_s + _SETTLED_S)
+        return t_s > self.given_s and (drawn or t_s >= self.given_s + _SETTLED_S)
 
 
 def upper(series: Iterable[tuple[float, float]]) -> float:
