@@ -192,8 +192,9 @@ def _by_price(curves: Curves, value: Floats, budget_w: float) -> Floats:
 
 
 def settled(curves: Curves, caps_w: Floats, held_w: Floats, budget_w: float, steps_w: Floats) -> Floats:
-    """New caps, but those held where they would change by less than the job's step, watts, as far as the budget allows: a
-    job is not to be disturbed for nothing. Caps are cut to whole steps above the lowest. held_w: NaN for a new job."""
+    """New caps, but those held where they would change by less than the job's step, watts, as far as the budget allows,
+    as a job is not to be disturbed for nothing. Caps are cut to whole steps above the lowest. held_w: NaN for a new
+    job."""
     lowest_w = curves.caps_w[:, 0]
     whole_w = lowest_w + np.floor((caps_w - lowest_w) / steps_w + 1e-9) * steps_w
     near = np.abs(caps_w - held_w) < steps_w
