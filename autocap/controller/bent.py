@@ -5,6 +5,9 @@ energy, what it is off by is taken as a Gaussian process over the logarithm of t
 section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over caps
 near each other: that one was measured and the next one was not is no reason to bend between them. Where two caps held
 near each other agree that it is off by far more, as where another job has left it, they are as much larger there.
+Below the lowest cap that the curve knows it only goes on as it came, so there what is held has the say: what the curve
+is off by begins with another slope, which bends on the way (an integrated Wiener process, so that between caps held it
+is a cubic spline, Wahba 1978), and caps in between are among the points.
 No lower cap takes less time than a higher one, as far as is known.
 """
 
@@ -22,6 +25,8 @@ Floats = NDArray[np.float64]
 _LENGTH, _NEAR = 0.15, 0.03  # of ln cap, over which errors go together, and are evened out
 _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
 _FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
+_SLOPE, _BEND = 0.5, 10.0  # below: of the slope in ln cap, and what its variance grows by with ln cap; off a cliff
+_GAP = 0.02  # of ln cap, between points there
 _BESIDE, _ALIKE = 0.05, 2.0  # caps held that agree: so near, of ln cap, and off by no more than so many times as much
 
 
@@ -35,7 +40,9 @@ def bent(
     cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
     baseline's relative errors of time and energy, which are in those of the points, and in all that comes out."""
     top = points[-1]
-    known = {one.cap_w: one for one in (*(at(one.cap_w) for one in held), *points)}
+    low_w, deep_w = points[0].cap_w, min(one.cap_w for one in held)
+    between_w = [low_w * math.exp(-_GAP * step) for step in range(1, math.ceil(math.log(low_w / deep_w) / _GAP))]
+    known = {one.cap_w: one for one in (*map(at, between_w), *(at(one.cap_w) for one in held), *points)}
     before = [known[cap_w] for cap_w in sorted(known)]
     place = {one.cap_w: number for number, one in enumerate(before)}
     places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
@@ -43,6 +50,8 @@ def bent(
     apart = log_w[:, None] - log_w[None, :]
     alike, near = (np.exp(-0.5 * (apart / length) ** 2) for length in (_LENGTH, _NEAR))
     inner = np.array([one is not top for one in before])
+    deep = np.maximum(math.log(low_w) - log_w, 0.0)
+    beyond = _below(deep)
     if not inner.any():
         return tuple(points)
 
@@ -51,18 +60,21 @@ def bent(
         value, stated = np.array([of(one) for one in before]).T
         shown, noise = np.array([of(one) for one in (*held, top)]).T
         noise = np.append(np.hypot(noise[:-1], _LEAST), 1e-6)
-        own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
+        own = np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2))
+        own = np.log(np.where(deep > 0, own[place[low_w]], own))
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
         size = np.abs(away)
-        far = size > _FAR * np.hypot(noise, even[places])
+        wide = np.hypot(even, np.sqrt(np.diag(beyond)))[places]
+        far = size > _FAR * np.hypot(noise, wide)
         sure = np.where(far & _agree(away, log_w[places]), size, 0.0)
         even = np.maximum(even, np.max(sure * alike[:, places], axis=1))
-        prior = even[:, None] * even[None, :] * alike
-        noise = np.maximum(noise, np.where(size > _FAR * np.hypot(noise, even[places]), size / _FAR, 0))
+        prior = even[:, None] * even[None, :] * alike + beyond
+        wide = np.sqrt(np.diag(prior))[places]
+        noise = np.maximum(noise, np.where(size > _FAR * np.hypot(noise, wide), size / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ away
-        left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)
+        left = np.maximum(np.diag(prior) - np.sum(gain * prior[:, places], axis=1), 0.0)
         return np.column_stack([value * np.exp(off), np.where(inner, np.sqrt(left + error**2), stated)])
 
     times = _falling(after(lambda one: (one.time, one.period_rel_stderr), common[0]))
@@ -73,6 +85,13 @@ def bent(
             before, times.tolist(), energies.tolist(), strict=True
         )
     )
+
+
+def _below(deep: Floats) -> Floats:
+    """The covariance of what the curve is off by at so much of ln cap below the lowest that it knows; shape (caps,
+    caps)."""
+    near, far = np.minimum(deep[:, None], deep[None, :]), np.maximum(deep[:, None], deep[None, :])
+    return np.asarray(_SLOPE**2 * near * far + _BEND * near**2 * (3 * far - near) / 6)
 
 
 def _agree(away: Floats, log_w: Floats) -> NDArray[np.bool_]:

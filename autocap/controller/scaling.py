@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _OFF = 0.3  # standard deviation of the exponent below from what it came to, however well that is known
 _USUAL, _UNUSUAL = 1.0, 0.5  # of compute-bound work, and how far others are from it
 _NEAR = 1.06  # of the lowest cap: from there down its exponent is seen
-_LEAST, _MOST = 0.5, 1.5  # a job whose cap does not bind yet is slowed down once it does
+_LEAST, _MOST = 0.5, 3.0  # a cap that does not bind yet will; off the steepest cliffs measured
 _CERTAIN = 1e-6  # an error: nothing is
 
 

@@ -166,6 +166,17 @@ class SettingsPort(LimitPort, Protocol):
         """
 
 
+@runtime_checkable
+class EnforcingPort(LimitPort, Protocol):
+    """A port of devices that enforce a limit some time after they took it, which of several is awaited at once."""
+
+    def request_w(self, uuid: str, cap_w: float) -> None:
+        """As `set_limit_w`, but for whether it is enforced."""
+
+    def is_enforced(self, uuid: str, cap_w: float) -> bool:
+        """Whether a limit that was just requested is enforced, once it has had time to be. Raises DeviceError."""
+
+
 def require_inside(cap_w: float, low_w: float, high_w: float, where: str) -> None:
     """Raises LimitRefused for a cap outside what a device accepts, watts. where: what messages call the device."""
     asked = f"cap {cap_w:g} W"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.devices.base import LimitPort
+from autocap.devices.base import EnforcingPort, LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
 from autocap.limits.restore import ASK_AGAIN_S
@@ -74,12 +74,14 @@ class Asking:
         self._asked_w = None
         return True
 
-    def request(self, cap_w: float, before_again: Callable[[], object]) -> None:
+    def request(self, cap_w: float, before_again: Callable[[], object], *, alone: bool = True) -> None:
         """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again. before_again:
-        called before each of these."""
+        called before each of these. alone: wait until it is enforced; else `is_enforced` does."""
+        port = self._limits
+        ask = port.request_w if not alone and isinstance(port, EnforcingPort) else port.set_limit_w
         for wait_s in (*ASK_AGAIN_S, None):
             try:
-                self._limits.set_limit_w(self._uuid, cap_w)
+                ask(self._uuid, cap_w)
                 return
             except LimitIgnored:
                 if wait_s is None:
@@ -88,6 +90,10 @@ class Asking:
                 before_again()
             finally:
                 self._asked(cap_w)
+
+    def is_enforced(self, cap_w: float) -> bool:
+        """Whether a limit that was requested, not alone, is enforced by now. Raises DeviceError."""
+        return not isinstance(self._limits, EnforcingPort) or self._limits.is_enforced(self._uuid, cap_w)
 
     def has_made(self, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether a limit is what the device has made of ours. Before that is believed the first time, ours is asked

@@ -80,12 +80,13 @@ class GuardedLimit:
         if self._entry.settings or not self._entry.untouched:
             # Something is changed even so, which is journalled first; else what is there then would be nobody's.
             self.set_w(original_w, listen)
+            self.see_w(original_w, listen)
             return
         self._require_ours(listen)
         self._request(original_w, listen)
 
     def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
-        """Journal the cap and tell the watchdog, then request it.
+        """Journal the cap and tell the watchdog, then request it; `see_w` is to follow.
 
         listen: hear from the watchdog, which updates `maybe_original`; or have another one, which knows the entry.
         Raises ForeignLimit, GuardError, LimitRefused.
@@ -95,10 +96,20 @@ class GuardedLimit:
         if not self._save(self._entry.before_set(cap_w, self._require_ours(listen))):
             listen()
         self.settled = False
-        self._request(cap_w, listen)
+        self._request(cap_w, listen, alone=False)
         self.maybe_original = False
         if self._entry.next_w is not None:  # unless the device has made another limit of it
             self._save(self._entry.after_set())
+
+    def see_w(self, cap_w: float, listen: Callable[[], None]) -> None:
+        """See that the cap that was set is enforced; else ask for it once more. Raises as `set_w`."""
+        original_w = self._entry.original_w
+        if self._asking.is_enforced(cap_w) or (original_w is not None and same_limit(cap_w, original_w)):
+            return  # a baseline's limit may have been no more enforced when we came
+        listen()
+        requested_w = self._require_ours(listen)
+        if requested_w is None or same_limit(requested_w, cap_w):  # else it is what the device has made of it
+            self._request(cap_w, listen)
 
     def look(self, listen: Callable[[], None]) -> None:
         """Once a beat: take in what the device has made of the limit that was asked for last. What fails, and that a
@@ -176,11 +187,11 @@ class GuardedLimit:
         original_w = self._entry.original_w
         return self.maybe_original and original_w is not None and same_limit(requested_w, original_w)
 
-    def _request(self, cap_w: float, listen: Callable[[], None]) -> None:
+    def _request(self, cap_w: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
         try:
-            self._asking.request(cap_w, lambda: self._require_ours(listen))
+            self._asking.request(cap_w, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:
             if original_w is None or not same_limit(cap_w, original_w):
                 self._adopt()

@@ -144,15 +144,16 @@ class Guardian:
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
         self.failed = None
         with self._rights():
-            for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
-                if place in self._left_out:
-                    continue
-                self._exchange()
-                try:
-                    one.set_w(float(cap_w), self._exchange)
-                except DeviceError:
-                    self.failed = place
-                    raise
+            for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
+                for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
+                    if place in self._left_out:
+                        continue
+                    self._exchange()
+                    try:
+                        step(one, float(cap_w), self._exchange)
+                    except DeviceError:
+                        self.failed = place
+                        raise
 
     def leave_out(self, place: int) -> Restored:
         """Put the limit found on one device back, as `restore` does, and set none there any more."""

@@ -63,7 +63,7 @@ class Ledgered:
             caps_w[job] = order.cap_w
             if self._ledger[order.name].standing_w <= order.cap_w:
                 self._ledger.confirm(order.name, order.serial)
-            else:
+            elif job not in self._lowering or self._lowering[job].order != order:
                 self._lowering[job] = _Lowering(order, seen.t_s)
         return np.array(list(caps_w), dtype=np.intp), np.array(list(caps_w.values()))
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
+from autocap.devices.simulated.device import SimulatedNode
 from autocap.job.processes import identify
 from bench.nvml_emulation.board import Board, State, requested, requested_mw
 from bench.nvml_emulation.functions import Failed, Functions, gpu_of, known, number_of, write_to
@@ -190,6 +191,9 @@ class EmulatedLibrary(Functions):
 
     def _nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
         write_to(clock, round(self._shown(gpu_of(handle)).clock_hz / 1e6))
+
+    def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
+        write_to(clock, round(SimulatedNode().max_clock_hz / 1e6))
 
     def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, reasons: Any) -> None:
         shown, gpu = self._shown(gpu_of(handle)), gpu_of(handle)

@@ -45,10 +45,10 @@ class Troubles:
             self._searched.add(batch)
             return run
         outcome, share = lost
-        cost = share * run.cost
-        # What a run with the best batch size would have cost by the same moment is nobody's choice.
+        # What a run with the best batch size would have cost by the same moment is nobody's choice. One that would have
+        # come cheaper counts below 0, as one that reaches its target does: else chance alone would be regret.
         return replace(
-            run, outcome=outcome, cost=cost, counts=share * max(0.0, run.counts - float(self._job.oracle[number]))
+            run, outcome=outcome, cost=share * run.cost, counts=share * (run.counts - float(self._job.oracle[number]))
         )
 
     @property

@@ -1,5 +1,7 @@
 """Setting limits through NVML on an emulated library: what holds, what does not, and what is said of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from autocap.devices import outside_limits
@@ -93,6 +95,22 @@ def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tm
             with pytest.raises(ForeignLimit, match=r"is 222.222 W, where 200 W is ours: somebody else has changed it"):
                 guardian.set_caps([200.0])
         assert made.requested_mw() == 222_222
+
+
+def test_under_guard_many_gpus_are_awaited_at_once_and_one_that_is_overtaken_meanwhile_stays(tmp_path) -> None:
+    clock, gpus = Script(), 8
+    with stand(replace(machine(PROFILE, gpus=gpus), enforced_lag_s=0.156), clock=clock) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            began_s = clock.now()
+            guardian.set_caps([200.0] * gpus)
+            assert clock.now() - began_s < gpus * 0.012 + 0.156 + 0.03
+            clock.at(clock.now() + gpus * 0.012 + 0.05, lambda: made.request(222_222, gpu=6))
+            with pytest.raises(ForeignLimit, match=r"is 222.222 W, where 180 W is ours"):
+                guardian.set_caps([180.0] * gpus)
+        assert [made.requested_mw(gpu) for gpu in range(gpus)] == [*[260_000] * 6, 222_222, 260_000]
 
 
 def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not(tmp_path) -> None:

@@ -1,11 +1,15 @@
 """NVIDIA GPUs as one device: all that one job uses, read together through NVML."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+
+import pynvml
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
 from autocap.devices.measured_windows import WINDOWS_S, sensor_of
-from autocap.devices.nvml.calls import NvmlError
+from autocap.devices.nvml.calls import NvmlError, offered
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
@@ -57,6 +61,18 @@ class NvmlDevice:
     def refusal(self) -> str | None:
         """Why the limits of these GPUs cannot be set, as far as that shows without setting them; else `None`."""
         return next((gpu.limit_support for gpu in self._found if gpu.limit_support is not None), None)
+
+    @cached_property
+    def most_hz(self) -> tuple[float | None, ...]:
+        """The highest SM clock of each GPU; `None` where it does not say."""
+        found: list[float | None] = []
+        for gpu in self.gpus:
+            mhz = None
+            with suppress(NvmlError):
+                function, handle = pynvml.nvmlDeviceGetMaxClockInfo, self._library.handle(gpu.uuid)
+                mhz = offered(f"reading the highest clock of {gpu.where}", function, handle, pynvml.NVML_CLOCK_SM)
+            found.append(1e6 * mhz if mhz else None)
+        return tuple(found)
 
     def read(self) -> tuple[Reading, ...]:
         """One reading a GPU. Raises NvmlError when one is lost; whatever else fails is a gap, and a note."""

@@ -56,8 +56,8 @@ class HeldLimits(LimitVerifier):
         if problem is not None:
             raise problem
 
-    def problem(self, gpu: LimitedGpu, cap_w: float, before_w: float | None) -> LimitRefused | None:
-        """Why a limit that was just requested does not hold; `None` when it does. before_w: the limit requested before,
+    def refusal(self, gpu: LimitedGpu, cap_w: float, before_w: float | None) -> LimitRefused | None:
+        """Why a limit that was just requested was not taken; `None` when it was. before_w: the limit requested before,
         where it is known."""
         asked = f"cap {cap_w:g} W"
         requested_w = gpu.state.requested_w()
@@ -65,8 +65,14 @@ class HeldLimits(LimitVerifier):
             if before_w is not None and same_request(requested_w, before_w):
                 return LimitIgnored(f"{asked} was ignored by {gpu.where}, which stays at {requested_w:g} W; {_OTHERS}")
             return LimitClamped(f"{asked} was clamped by {gpu.where} to {requested_w:g} W; {_OTHERS}", requested_w)
-        if self._requested_alone:
-            return None
+        return None
+
+    def problem(self, gpu: LimitedGpu, cap_w: float, before_w: float | None) -> LimitRefused | None:
+        """The same, and why one that was taken does not hold."""
+        refusal = self.refusal(gpu, cap_w, before_w)
+        if refusal is not None or self._requested_alone:
+            return refusal
+        asked = f"cap {cap_w:g} W"
         enforced_w = self._enforced_w(gpu, cap_w)
         if enforced_w is None or _is_enforced(enforced_w, cap_w):
             return None

@@ -4,11 +4,12 @@ Only the guardian, the watchdog and `autocap restore` hold one of these.
 """
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import pynvml
 
-from autocap.devices.base import LimitPort, require_inside
+from autocap.devices.base import EnforcingPort, require_inside
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call
 from autocap.devices.nvml.held import HeldLimits, LimitedGpu, same_request
 from autocap.devices.nvml.library import Library, open_library
@@ -20,6 +21,9 @@ _NO_PERMISSION, _NOT_SUPPORTED = 4, 3
 _TRIES = 2
 
 
+Look = Callable[[LimitedGpu, float, float | None], LimitRefused | None]
+
+
 class Requester(Protocol):
     """Has a limit requested: through NVML, or by a service that may."""
 
@@ -27,7 +31,7 @@ class Requester(Protocol):
         """Raises LimitRefused, or NvmlError for what may go well the next time."""
 
 
-class NvmlLimits(LimitPort):
+class NvmlLimits(EnforcingPort):
     """The limits of any GPU of this machine, by UUID.
 
     alone: the library is closed with this port, and what counts is the requested limit; for putting limits back.
@@ -49,6 +53,17 @@ class NvmlLimits(LimitPort):
         Raises LimitRefused where it is outside the range, not permitted, not supported, ignored, clamped, held lower by
         something outside autocap, or overtaken by somebody else's; NvmlError where the GPU is lost.
         """
+        self._set(uuid, cap_w, self._held.problem)
+
+    def request_w(self, uuid: str, cap_w: float) -> None:
+        """As `EnforcingPort` has it."""
+        self._set(uuid, cap_w, self._held.refusal)
+
+    def is_enforced(self, uuid: str, cap_w: float) -> bool:
+        """As `EnforcingPort` has it."""
+        return self._held.problem(self._held.gpu(uuid), cap_w, None) is None
+
+    def _set(self, uuid: str, cap_w: float, look: Look) -> None:
         gpu = self._held.gpu(uuid)
         require_inside(cap_w, *(gpu.state.bounds_w() or (0.0, math.inf)), gpu.where)
         if cap_w == math.inf:
@@ -60,7 +75,7 @@ class NvmlLimits(LimitPort):
                 if attempt > 0 and _is_third(gpu, cap_w, before_w):
                     break  # a clamp would come again, and somebody else's limit must not be written over
                 self._request(gpu, cap_w)
-                problem = self._held.problem(gpu, cap_w, before_w)
+                problem = look(gpu, cap_w, before_w)
             except NvmlError as error:
                 if error.lost:
                     raise

@@ -23,7 +23,11 @@ import numpy as np
 
 from autocap.plugins.fleet.budget.curves import Curves, Floats
 
-STEP_W = 0.25  # of caps; on the steep end of a curve 0.2 points of slowdown
+STEP_W = 0.25  # of caps; on the steep end of a published curve 0.2 points of slowdown
+_FINE, _FINEST = (
+    0.002,
+    5,
+)  # of a slowdown, which a step is to cost at most; into how many it is cut at most, off a cliff
 _CLOSE = 1e-9  # of the slowdown
 _LEFT, _LEAST_STEP = 1e-7, 0.01  # of the budget, and of the way between two slowdowns
 _NEVER = 1e9  # what a cap costs that is not to be
@@ -78,8 +82,10 @@ def in_steps(curves: Curves, budget_w: float, policy: Policy, held_w: Floats, st
     ideal_w = share(curves, budget_w, policy).caps_w
     if policy is not Policy.ENERGY and charged_w(curves, curves.caps_w[:, -1]) <= budget_w:
         return ideal_w.copy()
-    caps_w = settled(curves, ideal_w, held_w, budget_w, step_w)
-    return caps_w if policy is Policy.ENERGY else topped(curves, caps_w, ideal_w, budget_w, step_w)
+    cost = curves.slowdown_at(ideal_w - step_w) - curves.slowdown_at(ideal_w)
+    steps_w = step_w / np.clip(np.ceil(cost / _FINE - 1e-6), 1, _FINEST)
+    caps_w = settled(curves, ideal_w, held_w, budget_w, steps_w)
+    return caps_w if policy is Policy.ENERGY else topped(curves, caps_w, ideal_w, budget_w, steps_w)
 
 
 def _fair(curves: Curves, budget_w: float) -> Floats:
@@ -185,12 +191,13 @@ def _by_price(curves: Curves, value: Floats, budget_w: float) -> Floats:
     return np.asarray(poor_w + raised * (rich_w - poor_w))
 
 
-def settled(curves: Curves, caps_w: Floats, held_w: Floats, budget_w: float, step_w: float) -> Floats:
-    """New caps, but those held where they would change by less than a step, watts, as far as the budget allows: a job
-    is not to be disturbed for nothing. Caps are cut to whole steps above the lowest. held_w: NaN for a new job."""
+def settled(curves: Curves, caps_w: Floats, held_w: Floats, budget_w: float, steps_w: Floats) -> Floats:
+    """New caps, but those held where they would change by less than the job's step, watts, as far as the budget allows,
+    as a job is not to be disturbed for nothing. Caps are cut to whole steps above the lowest. held_w: NaN for a new
+    job."""
     lowest_w = curves.caps_w[:, 0]
-    whole_w = lowest_w + np.floor((caps_w - lowest_w) / step_w + 1e-9) * step_w
-    near = np.abs(caps_w - held_w) < step_w
+    whole_w = lowest_w + np.floor((caps_w - lowest_w) / steps_w + 1e-9) * steps_w
+    near = np.abs(caps_w - held_w) < steps_w
     near &= held_w >= lowest_w
     kept_w = np.where(near, held_w, whole_w)
     if charged_w(curves, kept_w) <= budget_w:
@@ -198,15 +205,15 @@ def settled(curves: Curves, caps_w: Floats, held_w: Floats, budget_w: float, ste
     return np.asarray(np.where(near, np.minimum(held_w, whole_w), whole_w))
 
 
-def topped(curves: Curves, caps_w: Floats, ideal_w: Floats, budget_w: float, step_w: float) -> Floats:
+def topped(curves: Curves, caps_w: Floats, ideal_w: Floats, budget_w: float, steps_w: Floats) -> Floats:
     """Caps once what whole steps have left of the budget is given to those who lost most by them, a step each at most.
     ideal_w: what they would have without steps."""
     left_w = budget_w - charged_w(curves, caps_w)
     lost_w, caps_w = ideal_w - caps_w, caps_w.copy()
-    more_w = np.minimum(step_w, curves.caps_w[:, -1] - caps_w)
+    more_w = np.minimum(steps_w, curves.caps_w[:, -1] - caps_w)
     for row in np.argsort(-lost_w, kind="stable"):
         taken_w = float(curves.devices[row] * more_w[row])
-        if 0 < lost_w[row] < step_w and 0 < taken_w <= left_w:
+        if 0 < lost_w[row] < steps_w[row] and 0 < taken_w <= left_w:
             caps_w[row] += more_w[row]
             left_w -= taken_w
     return caps_w

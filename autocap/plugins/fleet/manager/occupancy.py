@@ -20,11 +20,13 @@ from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.manager.belief import Unbound, believed, doubt
 from autocap.plugins.fleet.manager.caps import Caps
 from autocap.plugins.fleet.manager.claims import Claim, Presence
+from autocap.plugins.fleet.manager.clocks import Clocks
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.tenant import Lowering, Tenant
 from autocap.plugins.fleet.manager.weights import Weights
 
 _LOOKS = 2  # in a row from which a job is missing that has ended
+_MOVED = 0.002  # of a slowdown by the clocks, from which on it is shared by anew
 _SOME_S = 30.0  # in which a job that computes on one of the GPUs that its tuner names does so on all of them
 
 
@@ -93,15 +95,15 @@ class Occupancy:
         for tenant in self._at(gpus):
             if tenant.tuned and not (tenant.waits and computing):
                 raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
-        unbound = Unbound(since_s=t_s)
+        unbound, clocks = Unbound(since_s=t_s), Clocks()
         for tenant in self._at(gpus):
             if tenant.gpus == gpus and tenant.unbound is not None:
-                unbound = tenant.unbound  # what was read stays, however often tuners come and go
+                unbound, clocks = tenant.unbound, tenant.clocks  # what was read stays, however often tuners come and go
             self._leave(t_s, tenant, budget.TUNER_CAME)
         pid = job.pid if claim is None or claim.root is not None else min(there[0].pids)
         tenant = Tenant(
             name=self._unused(FoundJob(pid=pid, uuids=job.uuids).name), gpus=gpus, pid=pid, tuned=True, claim=claim,
-            waits=not computing, unbound=unbound,
+            waits=not computing, unbound=unbound, clocks=clocks,
         )  # fmt: skip
         self._join(t_s, tenant)
         if not tenant.waits:
@@ -124,15 +126,33 @@ class Occupancy:
         tenant.doubt = None if tenant.said is None else doubt(tenant.said, worst, drawn_w)
         if tenant.doubt is not None and before is None:
             tenant.believed = None
-            self.ledger.curve(tenant.name, worst, measured=False)
+            self.ledger.curve(tenant.name, self._worst(tenant), measured=False)
             self._say(events.Warned(t_s=t_s, text=f"{tenant.name}: {tenant.doubt}"))
         if tenant.said is None or tenant.doubt is not None:
             if drawn_w is not None:
                 self.ledger.drew(tenant.name, drawn_w)
         elif tenant.said is not tenant.believed:
             tenant.believed = tenant.said
-            self.ledger.curve(tenant.name, self._bounded(tenant, believed(tenant.said, worst)))
+            self.ledger.curve(tenant.name, self._bounded(tenant, believed(tenant.said, self._worst(tenant))))
             self.ledger.drew(tenant.name, np.inf)  # of a tuned job it says nothing of what it asks for
+
+    def _follow_clocks(self, tenant: Tenant) -> None:
+        """They have been seen for longer, or at another cap: what nobody says of a job goes by them, and what its tuner
+        says as far as they allow."""
+        if tenant.waits:
+            return
+        if tenant.said is not None and tenant.doubt is None:
+            tenant.believed = None
+            return
+        before, curve = self.ledger[tenant.name].curve, self._worst(tenant)
+        if np.abs(np.interp(curve.caps_w, before.caps_w, before.slowdown) - curve.slowdown).max() > _MOVED:
+            self.ledger.curve(tenant.name, curve, measured=False)
+
+    def _worst(self, tenant: Tenant) -> JobCurve:
+        """Of a job that computes all the time: by its clocks, where these have been seen."""
+        worst, most_hz = self._prior(tenant), [self._device.most_hz[gpu] for gpu in tenant.gpus]
+        known = [hz for hz in most_hz if hz is not None]
+        return tenant.clocks.curve(worst, min(known) if len(known) == len(most_hz) else None) or worst
 
     def _bounded(self, tenant: Tenant, curve: JobCurve) -> JobCurve:
         """The limit on its slowdown counts of who may change the budget: of others it would take watts from the rest,
@@ -154,7 +174,7 @@ class Occupancy:
             tenant.missed, tenant.some_s = 0, None
             if tenant.waits:
                 tenant.waits = False
-                self.ledger.curve(tenant.name, self._prior(tenant), measured=False)
+                self.ledger.curve(tenant.name, self._worst(tenant), measured=False)
                 tenant.believed = None
                 self._believe(t_s, tenant)
             self._follow(t_s, tenant, min(pid for one in there for pid in one.pids))
@@ -218,7 +238,7 @@ class Occupancy:
             free = self._free_name(gpu)
             self.ledger.leave(t_s, free)
             del self.tenants[free]
-        curve = self._least(tenant) if tenant.waits else self._prior(tenant)
+        curve = self._least(tenant) if tenant.waits else self._worst(tenant)
         tenant.unbound = tenant.unbound or Unbound(since_s=t_s)
         self.tenants[tenant.name] = tenant
         self.ledger.join(

@@ -118,6 +118,8 @@ class Steward(Occupancy):
             tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
             self._tell_held(t_s, tenant)
             most_w = tenant.most_drawn_w(t_s)
+            if tenant.clocks.see(self.cap_w(tenant), readings):
+                self._follow_clocks(tenant)
             if tenant.tuned and not tenant.waits:
                 self._believe(t_s, tenant)
             elif most_w is not None and not tenant.tuned:
@@ -181,8 +183,8 @@ class Steward(Occupancy):
                 self.ledger.confirm(order.name, order.serial)
             else:
                 before = self._lowering.get(order.name)
-                given_s = before.given_s if before is not None and before.order == order else t_s
-                self._lowering[order.name] = Lowering(order=order, given_s=given_s, set_s=t_s)
+                if before is None or before.order != order:  # else it was given again, and its time runs on
+                    self._lowering[order.name] = Lowering(order=order, given_s=t_s)
         if abs(decision.short_w - self.short_w) > _ROUNDING_W or decision.pause != self.pause:
             self.short_w, self.pause = decision.short_w, decision.pause
             self._say(budget.BudgetShort(t_s=t_s, short_w=self.short_w, pause=self.pause))

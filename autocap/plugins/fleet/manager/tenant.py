@@ -10,6 +10,7 @@ from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.manager.belief import Unbound
 from autocap.plugins.fleet.manager.claims import Claim
+from autocap.plugins.fleet.manager.clocks import Clocks
 from autocap.records import Reading
 
 DRAWN_S, _QUANTILE = 10.0, 0.95  # over which a draw's upper quantile is taken
@@ -22,10 +23,10 @@ class Tenant:
     caps below the ceiling; silent: it has not been heard of for too long. put_back: it is to hear that other caps were
     set than its own. since_s: its caps are as they are. claim: of its tuner, who has said that of the job. waits: the
     job does not compute on all of its GPUs yet, or any more; since some_s it does on some of them. groups: that its
-    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. said: by its
-    tuner, of which believed is what is followed; doubt: why that is not followed. held: the cap in force, watts, and
-    the
-    slowdown there with its error, as said last. beyond: whether it is slower than its tuner allows, as said last."""
+    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. clocks: at
+    its caps. said: by its tuner, of which believed is what is followed; doubt: why that is not followed. held: the cap
+    in force, watts, and the slowdown there with its error, as said last. beyond: whether it is slower than its tuner
+    allows, as said last."""
 
     name: str
     gpus: tuple[int, ...]
@@ -44,6 +45,7 @@ class Tenant:
     groups: frozenset[int] = frozenset()
     ended: str = ""
     unbound: Unbound | None = None
+    clocks: Clocks = field(default_factory=Clocks)
     said: JobCurve | None = None
     believed: JobCurve | None = None
     doubt: str | None = None
@@ -77,14 +79,13 @@ class Lowering:
 
     order: Order
     given_s: float
-    set_s: float
 
     def is_done(self, t_s: float, draws_w: Sequence[float], devices: int) -> bool:
         """Whether the devices are seen to draw no more, or have had the time: the cap was read back, and the card sees
         to it."""
         most_w = self.order.cap_w + max(_SETTLED_W, _SETTLED_SHARE * self.order.cap_w)
         drawn = len(draws_w) == devices and max(draws_w) <= most_w
-        return t_s > self.set_s and (drawn or t_s >= self.set_s + _SETTLED_S)
+        return t_s > self.given_s and (drawn or t_s >= self.given_s + _SETTLED_S)
 
 
 def upper(series: Iterable[tuple[float, float]]) -> float:

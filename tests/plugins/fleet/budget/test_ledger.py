@@ -98,7 +98,7 @@ def test_a_change_of_less_than_a_step_disturbs_nobody() -> None:
     for name in "ab":
         book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
     confirmed(book, 0.0)
-    book.budget(10.0, 404.0)
+    book.budget(10.0, 400.8)
     assert book.decide(10.0).orders == ()
 
 

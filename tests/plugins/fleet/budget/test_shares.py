@@ -174,13 +174,13 @@ def test_whatever_is_shared_the_budget_holds(
 def test_a_cap_that_changes_by_less_than_a_step_stays() -> None:
     curves = Curves.of([line(100, 200, 0.5)] * 3)
     held_w = np.array([150.0, 120.0, np.nan])
-    caps_w = settled(curves, np.array([152.0, 158.0, 131.0]), held_w, 450.0, 5.0)
+    caps_w = settled(curves, np.array([152.0, 158.0, 131.0]), held_w, 450.0, np.full(len(curves), 5.0))
     assert caps_w.tolist() == [150.0, 155.0, 130.0]
 
 
 def test_caps_that_stay_do_not_cost_the_budget() -> None:
     curves = Curves.of([line(100, 200, 0.5)] * 2)
-    caps_w = settled(curves, np.array([146.0, 152.0]), np.array([150.0, 150.0]), 298.0, 5.0)
+    caps_w = settled(curves, np.array([146.0, 152.0]), np.array([150.0, 150.0]), 298.0, np.full(len(curves), 5.0))
     assert charged_w(curves, caps_w) <= 298.0
 
 
@@ -241,6 +241,6 @@ def test_what_is_no_curve_is_refused(wrong: dict[str, object]) -> None:
 def test_what_whole_steps_leave_goes_to_those_who_lost_most() -> None:
     curves = Curves.of([line(100, 200, 0.5, devices=2), line(100, 200, 0.5), line(100, 152, 0.5)])
     ideal_w = np.array([154.0, 154.5, 152.0])
-    caps_w = topped(curves, np.array([150.0, 150.0, 150.0]), ideal_w, 608.0, 5.0)
+    caps_w = topped(curves, np.array([150.0, 150.0, 150.0]), ideal_w, 608.0, np.full(len(curves), 5.0))
     assert caps_w.tolist() == [150.0, 155.0, 152.0]
-    assert topped(curves, ideal_w, ideal_w, 1000.0, 5.0).tolist() == ideal_w.tolist()
+    assert topped(curves, ideal_w, ideal_w, 1000.0, np.full(len(curves), 5.0)).tolist() == ideal_w.tolist()

@@ -83,6 +83,22 @@ def test_a_budget_that_falls_is_kept_in_the_same_call(tmp_path: Path) -> None:
         assert 770.0 < total_w(there) <= 780.0
 
 
+def test_a_lower_cap_counts_in_time_where_the_sensor_reads_more_than_it(tmp_path: Path) -> None:
+    with stage(tmp_path, 2000.0, gpus=2) as there:
+        there.come(1, 0)
+        there.come(2, 1)
+        there.run(4.0)
+        device = there.steward._device
+        read_each = device.read_each
+        device.read_each = lambda: tuple(  # type: ignore[method-assign]
+            one if isinstance(one, DeviceError) or one.power_w is None else replace(one, power_w=1.2 * one.power_w)
+            for one in read_each()
+        )
+        there.steward.ledger.budget(there.now_s, 400.0)
+        there.run(3.0)
+        assert all(one.order is None and one.standing_w == one.ordered_w < FOUND_W for one in there.steward.ledger)
+
+
 def test_no_cap_is_below_the_floor(tmp_path: Path) -> None:
     with stage(tmp_path, 500.0, floor_w=150.0) as there:
         there.run(1.0)
