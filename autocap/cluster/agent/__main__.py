@@ -5,22 +5,28 @@ import os
 import select
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from autocap.clock import Clock, MonotonicClock
 from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
-from autocap.cluster.agent.preparing import HEAVY, Preparation
 from autocap.cluster.agent.spare import awaited
-from autocap.cluster.protocol import VERSION, Hello
+from autocap.cluster.protocol import VERSION, Begin, Hello
 from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.version import __version__
 
+if TYPE_CHECKING:
+    from autocap.cluster.agent.preparing import Preparation
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LAST_WORDS_S = 1.0
+_AT_LATEST_S = 4.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
 _CLOCK = "/proc/self/ns/time"
 
@@ -33,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     workers: tuple[ProcessId, ...] = ()
     if given.spare:
+        from autocap.cluster.agent.preparing import HEAVY
+
         for module in HEAVY:
             import_module(module)
         if (told := awaited(sys.stdin.fileno())) is None:
@@ -50,11 +58,31 @@ def main(argv: Sequence[str]) -> int:
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
+        agent = Agent(number, clock, outbox.put, lambda begin: _prepared(begin, clock, stack, agent, workers))
+        threading.Thread(target=_leave_at_latest, args=(sys.stdin.fileno(), woken), daemon=True).start()
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     if not agent.is_alone:
         outbox.drain(_LAST_WORDS_S)
     return 0
+
+
+def _prepared(
+    begin: Begin, clock: Clock, stack: ExitStack, agent: Agent, workers: Sequence[ProcessId]
+) -> "Preparation":
+    from autocap.cluster.agent.preparing import Preparation  # who only settles does without
+
+    return Preparation(begin, clock, stack, agent.note, workers)
+
+
+def _leave_at_latest(stdin: int, woken: int) -> None:
+    """End this process a while after its input, or a signal, has asked for it, also where a call does not come back:
+    whoever guards the limits then, the helper or a watchdog, puts them back."""
+    asked = select.poll()
+    asked.register(stdin, 0)  # the other end is closed
+    asked.register(woken, select.POLLIN)
+    asked.poll()
+    time.sleep(_AT_LATEST_S)
+    os._exit(1)
 
 
 def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:

@@ -149,6 +149,10 @@ class Agent:
         self._word = word
         if self._number < len(word.since):
             self._lease.heard(word.number - word.since[self._number])
+        if self._here is not None and word.interval_s <= _SHORT_S:  # in step with the words: what goes with the answer
+            was_just_now = self._sample_s - heard_s > word.interval_s / 2  # is of now, on all nodes
+            self._sample_s = heard_s + (word.interval_s if was_just_now else 0.0)
+            self.due()
         self._lease.answer(word.number, heard_s)
         said_s = self._clock.now()
         self._say(Heard(number=word.number, heard_s=heard_s, said_s=said_s, put_backs=self._put_backs))
