@@ -93,6 +93,8 @@ def ends_by(signum: signal.Signals, node: Node, controller: Controller) -> None:
 
 def test_the_end_of_its_input_puts_back_and_ends(stage: Stage) -> None:
     node, controller = stage.capped()
+    controller.agent.send_signal(signal.SIGTSTP)  # as Slurm says that it suspends the job: puts back as well
+    eventually(lambda: node.is_back, WAIT_S)
     controller.hang_up()
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back

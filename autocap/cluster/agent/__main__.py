@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LAST_WORDS_S = 1.0
 _AT_LATEST_S = 4.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
+_MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
 _CLOCK = "/proc/self/ns/time"
 
@@ -51,16 +52,17 @@ def main(argv: Sequence[str]) -> int:
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
-    for signum in _ENDING:
+    for signum in (*_ENDING, signal.SIGTSTP):
         signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
+    signals, teller = os.pipe()
     outbox = Outbox(_own_stdout())
     outbox.put(_hello(node))
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
         agent = Agent(number, clock, outbox.put, lambda begin: _prepared(begin, clock, stack, agent, workers))
-        threading.Thread(target=_leave_at_latest, args=(sys.stdin.fileno(), woken), daemon=True).start()
-        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
+        threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
+        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
         outbox.drain(_LAST_WORDS_S)
     return 0
@@ -74,31 +76,36 @@ def _prepared(
     return Preparation(begin, clock, stack, agent.note, workers)
 
 
-def _leave_at_latest(stdin: int, woken: int) -> None:
-    """End this process a while after its input, or a signal, has asked for it, also where a call does not come back:
-    whoever guards the limits then, the helper or a watchdog, puts them back."""
-    asked = select.poll()
+def _attend(stdin: int, woken: int, teller: int) -> None:
+    """Pass signals on, and end this process a while after its input or one of them has asked for that, also where a
+    call does not come back: whoever guards the limits then, the helper or a watchdog, puts them back."""
+    asked, signums = select.poll(), b""
     asked.register(stdin, 0)  # the other end is closed
     asked.register(woken, select.POLLIN)
-    asked.poll()
+    while not set(signums) & set(_ENDING) and stdin not in (ready := dict(asked.poll())):
+        signums = os.read(woken, _MOST_SIGNALS) if woken in ready else b""
+        os.write(teller, signums)
     time.sleep(_AT_LATEST_S)
     os._exit(1)
 
 
-def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
+def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, signals: int, clock: Clock) -> None:
     """Hear and do, until the agent leaves, the controller is gone, or a signal asks for the end."""
     stdin = sys.stdin.fileno()
     while not agent.is_leaving:
         wait_s = max(0.0, agent.next_s - clock.now())
-        ready, _, _ = select.select([stdin, woken], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        ready, _, _ = select.select([stdin, signals], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
         if stdin in ready:
             for message in inbox.read():
                 agent.hear(message)
             if inbox.speaks:
                 agent.spoken()
-        if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.told_to_end() if woken in ready else agent.leave()
+        signums = os.read(signals, _MOST_SIGNALS) if signals in ready else b""
+        if set(signums) & set(_ENDING) or inbox.has_ended or outbox.is_broken:
+            agent.told_to_end() if signums else agent.leave()
             return
+        if signums:
+            agent.stand_still()
         agent.due()
         outbox.flush()
 
