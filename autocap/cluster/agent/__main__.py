@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LAST_WORDS_S = 1.0
-_AT_LATEST_S = 4.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
+_AT_LATEST_S = 2.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
 _MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
 _CLOCK = "/proc/self/ns/time"
