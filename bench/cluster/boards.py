@@ -22,14 +22,16 @@ def whole_machine(
 
 
 def create(places: Sequence[Path], whole: Machine, limits: Limits = Limits.SETTABLE) -> list[FileBoard]:
-    """A board for every node, each with as many of the cards; their time begins now. limits: who may set them."""
+    """A board for every node, each with as many of the cards. limits: who may set them. Their time begins now, or is
+    that of those in whose place they come, as a helper has it that goes on: what it set would else be in force late."""
     each = len(whole.cards) // len(places)
-    boards = []
+    boards, origin_s = [], time.monotonic()
+    if places[0].exists():
+        origin_s = FileBoard(places[0]).read().origin_s
     for number, place in enumerate(places):
         cards = whole.cards[number * each : (number + 1) * each]
         own = tuple(replace(card, minor_number=index, limits=limits) for index, card in enumerate(cards))
         boards.append(FileBoard.create(place, replace(whole, cards=own)))
-    origin_s = time.monotonic()
     for board in boards:
         board.update(lambda state: replace(state, origin_s=origin_s, nodes=tuple(map(str, places))))
     return boards

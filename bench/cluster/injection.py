@@ -114,7 +114,7 @@ class Stage:
             except runs.Late as error:
                 result = replace(result, hung=str(error))
         result = replace(result, said=run.said(), silent=_untrue(kind, run.said()))
-        # A helper that goes on has the time of the boards before.
+        # A helper that goes on has seen the cards of the boards before.
         self.is_sound = not (result.complaints or kind.ruins or self.cluster.helper)
         return result
 

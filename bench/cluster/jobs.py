@@ -7,6 +7,7 @@ engine with the same cards spread over the nodes. What is compared is the truth 
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from autocap.metrics import DEFAULT_K
 from bench.cluster import boards, runs, up
 from bench.cluster.oracle import Oracle, oracle
 from bench.cluster.truth import Counted, counted, played
+from bench.nvml_emulation import FileBoard
 from bench.strategies.cases import metric_named
 
 _ONE = "one node"
@@ -30,7 +32,7 @@ _KEPT_PCT, _BEHIND_PCT = 0.5, 0.5  # what is asked: of the kept cap, and of the 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One job. kept_w: `None` where no cap was kept. kept_pct, job_pct: regrets against the oracle. ranks: how many
-    iterations each did. counted: by autocap."""
+    iterations each did. counted: by autocap. took_s: until the last one's end. after_s: from then to autocap's."""
 
     where: str
     seed: int
@@ -41,6 +43,7 @@ class Row:
     ranks: tuple[int, ...]
     counted: Counted
     took_s: float
+    after_s: float
 
     @property
     def exact(self) -> bool:
@@ -95,7 +98,7 @@ def _played(args: argparse.Namespace, where: str, seed: int) -> Row:
 
 
 def _row(run: runs.Started, where: str, seed: int, judge: Oracle, places: Sequence[Path]) -> Row:
-    status = run.wait(_LONGEST_S)
+    status, over_s = run.wait(_LONGEST_S), time.monotonic()
     ranks = run.ranks()
     if status != 0 or not ranks:
         raise runs.Late(f"the job on {where} ended with {status}: {run.told()}")
@@ -111,6 +114,7 @@ def _row(run: runs.Started, where: str, seed: int, judge: Oracle, places: Sequen
         ranks=tuple(rank.steps for rank in ranks),
         counted=counted(run.out, result, places),
         took_s=truth.ends_s[-1] - truth.start_s,
+        after_s=over_s - FileBoard(places[0]).read().origin_s - truth.ends_s[-1],
     )
 
 
@@ -118,9 +122,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     """A line a job, as Markdown, and what is not as asked."""
     yield (
         "| seed | where | cap kept, W | best, W | kept cap's regret % | whole job's % | beyond one node's | "
-        "iterations of the ranks | counted / of | worst count off, ms | job s |"
+        "iterations of the ranks | counted / of | worst count off, ms | job s | over after, s |"
     )
-    yield "|" + "---|" * 11
+    yield "|" + "---|" * 12
     for row in sorted(rows, key=lambda row: (row.seed, _ENGINES.index(row.where))):
         kept = ("–", "–") if row.kept_w is None else (f"{row.kept_w:g}", f"{row.kept_pct:.2f}")
         behind = _behind_pct(row, rows)
@@ -129,7 +133,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             f"| {row.seed} | {row.where} | {kept[0]} | {row.best_w:g} | {kept[1]} | {row.job_pct:.2f} | "
             f"{'–' if behind is None else f'{behind:+.2f}'} | "
             f"{done} | {row.counted.total:g} / {row.counted.seen} | "
-            f"{1000 * row.counted.off_s:.0f} | {row.took_s:.0f} |"
+            f"{1000 * row.counted.off_s:.0f} | {row.took_s:.0f} | {row.after_s:.1f} |"
         )
     yield ""
     yield from complaints(rows) or ["all as asked"]

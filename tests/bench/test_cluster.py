@@ -113,10 +113,15 @@ def test_a_step_that_was_lost_is_seen_in_the_times_of_the_counts(tmp_path, lost,
     assert (found.off_s == pytest.approx(0, abs=1e-6)) if off_s == 0 else (found.off_s > off_s)
 
 
+def test_boards_in_the_place_of_others_have_their_time(tmp_path: Path) -> None:
+    origins_s = {board.read().origin_s for _ in range(2) for board in made(tmp_path, 2)}
+    assert len(origins_s) == 1
+
+
 def test_what_is_not_as_asked_is_said() -> None:
     good = Row(
         where="one node", seed=1, kept_w=115, best_w=115, kept_pct=0.0, job_pct=1.4, ranks=(2500,),
-        counted=Counted(total=2400, seen=2400, off_s=0.001), took_s=336.0,
+        counted=Counted(total=2400, seen=2400, off_s=0.001), took_s=336.0, after_s=1.0,
     )  # fmt: skip
     slurm_row = replace(good, where="slurm", job_pct=1.8, ranks=(2500,) * 4)
     assert complaints([good, slurm_row]) == []

@@ -14,7 +14,7 @@ from autocap.plugins.fleet.nodes.fleet import Channel
 from autocap.plugins.fleet.nodes.protocol import Done, Failed, Lost, Settle, Target
 
 Reopen = Callable[[Sequence[str]], Channel]  # the way to new agents on some of the job's nodes, by their names
-_WITHIN_S, _LOOK_S = 8.0, 0.02  # for all of them: a step may have to wait, and a node need not answer at all
+_WITHIN_S, _LOOK_S = 4.0, 0.02  # for all of them: a node need not answer at all, and what is asked goes on for 3 s
 
 
 def settled(

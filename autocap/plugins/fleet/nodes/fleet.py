@@ -30,7 +30,9 @@ from autocap.plugins.fleet.nodes.protocol import (
 )
 from autocap.plugins.fleet.nodes.rows import Rows
 
-_WORD_S = 0.4  # between two words; an agent that has had none for 2 s or so puts its limits back
+# Between two words; an agent that has had none for 2 s or so puts its limits back. While samples are taken often they
+# are as well, as one that is heard late is decided on late.
+_WORD_S, _OFTEN_S, _OFTEN_WORD_S = 0.4, 0.1, 0.2
 # An agent that says nothing for so long makes a gap; puts its limits back by itself, so that the others are to as well,
 # until it is heard again; is given up.
 SILENT_S, STALLED_S, LOST_S = 1.0, 2.0, 60.0
@@ -252,6 +254,10 @@ class Fleet:
         """What `take_put_back` would say."""
         return self._put_back
 
+    def ask_again(self) -> None:
+        """As if an agent had put its limits back: caps are to be set once more."""
+        self._put_back = True
+
     def take_put_back(self) -> bool:
         """Whether an agent has put its limits back since this was asked last."""
         found, self._put_back = self._put_back, False
@@ -311,7 +317,8 @@ class Fleet:
     def _say_word(self, now_s: float) -> None:
         number = next(self._numbers)
         self._last_word = (self.interval_s, self.counted)
-        self._next_word_s = max(self._next_word_s + _WORD_S, now_s + _WORD_S / 2)  # who looks as often misses none
+        apart_s = _OFTEN_WORD_S if self.interval_s <= _OFTEN_S else _WORD_S
+        self._next_word_s = max(self._next_word_s + apart_s, now_s + apart_s / 2)  # who looks as often misses none
         self._words[number] = now_s
         if len(self._words) > _MOST_WORDS:
             del self._words[next(iter(self._words))]

@@ -11,7 +11,7 @@ from typing import Self
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
 from autocap.plugins.fleet.nodes.agents import Agent
-from autocap.plugins.fleet.nodes.fleet import BEGINNING_S, WITHIN_S, Fleet
+from autocap.plugins.fleet.nodes.fleet import BEGINNING_S, LOST_S, WITHIN_S, Fleet
 from autocap.plugins.fleet.nodes.protocol import Deed, Done, Fault
 
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
@@ -27,6 +27,7 @@ class ClusterGuardian:
         self._fleet, self._look = fleet, look
         self._found = fleet.found or ()
         self._gave_up = self._is_ending = False
+        self._late_s: float | None = None  # since when a cap is not set, as an agent that speaks has not answered
         fleet.guarded, self._is_paused = True, False  # paused: as an agent is not heard
 
     @property
@@ -117,15 +118,14 @@ class ClusterGuardian:
         answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
-        unheard = [
+        late = [
             agent
             for agent in (fleet.agents[number] for number in every)
-            if agent.number not in answers and agent.number in fleet.silent and agent.gone is None
+            if agent.number not in answers and agent.gone is None and agent.ended_s is None
         ]
-        if what is Deed.SET and unheard and fleet.trouble is None:
-            fleet.wait_for(agent.number for agent in unheard if agent.ended_s is None)
-            self._pause()
+        if what is Deed.SET and late and fleet.trouble is None and self._is_put_off(late):
             return
+        self._late_s = None
         for agent in (fleet.agents[number] for number in every):
             answer = answers.get(agent.number)
             if agent.ended_s is not None:  # meanwhile: its limits are back
@@ -135,6 +135,24 @@ class ClusterGuardian:
                 raise GuardError(f"{agent.name}: {why}; the limits of all nodes are put back")
             if answer.fault is not None:
                 raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
+
+    def _is_put_off(self, late: Sequence[Agent]) -> bool:
+        """Have caps that some agents have not set in time set again once heard; where they are, for a minute."""
+        fleet = self._fleet
+        if silent := [agent.number for agent in late if agent.number in fleet.silent]:
+            fleet.wait_for(silent)
+            self._pause()
+            return True
+        self._late_s = fleet.now() if self._late_s is None else self._late_s
+        if fleet.now() - self._late_s >= LOST_S:
+            return False
+        names = ", ".join(agent.name for agent in late)
+        fleet.note(
+            f"{names}: a cap was not set within {WITHIN_S:g} s; the limits of all nodes were put back, to try again"
+        )
+        fleet.do(Deed.RESTORE, to=fleet.reachable)
+        fleet.ask_again()
+        return True
 
 
 def _answered(answers: Mapping[int, Done], agent: Agent) -> tuple[Restored, ...]:

@@ -18,7 +18,8 @@ from typing import Any
 
 SILENCE_S = 6.0
 ANSWER_S = 0.25  # for the agent to answer; what comes later is given at the next call
-OTHERS_S = 0.6  # for another node to
+OTHERS_S, BEYOND_S = 0.6, 0.15  # for another node to; for those beyond it as well
+_CALLED = 4  # nodes that one calls itself: a call takes a millisecond of either's processor
 CALLS_AT_ONCE = 3  # of one that does not answer
 LEAVE_S = 3.0
 _REPLY_S = 0.3  # for our last answer to leave
@@ -47,6 +48,8 @@ class Actor:
         self._ended = False
         self._reading = asyncio.Lock()
         self._pending: dict[int, list[asyncio.Future[Said]]] = {}
+        self._actors: dict[int, Any] = {}
+        self._given: dict[int, set[int]] = {}  # of which others each of those that we call has the actors
         paths = (os.environ.get("PYTHONPATH"), environment.get("PYTHONPATH"))
         environment = {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         self._process = subprocess.Popen(
@@ -77,16 +80,22 @@ class Actor:
         with suppress(OSError):  # it is gone: the first exchange tells
             os.write(self._in, f"{number} {node} {' '.join(map(str, pids))}\n".encode())
 
-    async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
+    async def exchange(self, lines: bytes, answers: int, others: "list[tuple[int, Any]]") -> Said:
         """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.
 
-        answers: how many the lines ask of each agent; they are waited for a little while. A node of `others`, handles
-        of actors with their numbers, that cannot answer is given with the reason, or without any where it is late.
+        answers: how many the lines ask of each agent; they are waited for a little while. others: numbers, each with
+        its actor, or `None` where that was given here before, as it costs more than the call. Some of them are called
+        from here, each with its share of the rest. One that cannot answer is given with the reason, one that is late
+        with the next call.
         """
         self._called_s = time.monotonic()
-        asked = [self._other(number, actor, lines, answers) for number, actor in others]
-        own, *rest = await asyncio.gather(self._own(lines, answers), *asked)
-        return [own, *rest]
+        self._actors |= {number: actor for number, actor in others if actor is not None}
+        numbers = [number for number, _ in others]
+        share = max(1, -(-len(numbers) // _CALLED))
+        parts = [numbers[first : first + share] for first in range(0, len(numbers), share)]
+        own = asyncio.ensure_future(self._own(lines, answers))
+        rest = await asyncio.gather(*(self._some(part, lines, answers) for part in parts))
+        return [await own, *(one for some in rest for one in some)]
 
     async def leave(self) -> list[bytes]:
         """End the agent, which puts back what it set: its last lines. This process ends soon after."""
@@ -117,21 +126,23 @@ class Actor:
         status = self._process.poll() if self._ended else None
         return self._number, said, f"its agent ended with status {status}" if status else None
 
-    async def _other(self, number: int, actor: Any, lines: bytes, answers: int) -> tuple[int, list[bytes], str | None]:
-        calls = self._pending.setdefault(number, [])
+    async def _some(self, numbers: list[int], lines: bytes, answers: int) -> Said:
+        """Exchange with the first of these nodes, and by it with the rest."""
+        first, *beyond = numbers
+        calls = self._pending.setdefault(first, [])
         if len(calls) < CALLS_AT_ONCE:
-            calls.append(asyncio.ensure_future(_called(actor, lines, answers)))
-        await asyncio.wait(calls, timeout=OTHERS_S)
-        said: list[bytes] = []
+            has = self._given.setdefault(first, set())
+            others = [(number, None if number in has else self._actors[number]) for number in beyond]
+            has.update(beyond)
+            calls.append(asyncio.ensure_future(_called(self._actors[first], lines, answers, others)))
+        await asyncio.wait(calls, timeout=OTHERS_S + (BEYOND_S if beyond else 0.0))
+        said: Said = []
         while calls and calls[0].done():  # what is late is given the next time
             try:
-                ((_, more, gone),) = calls.pop(0).result()
+                said += calls.pop(0).result()
             except Exception as error:  # noqa: BLE001 - whatever Ray says of an actor that is gone
-                return number, said, f"Ray says: {str(error).strip().splitlines()[0]}"
-            said += more
-            if gone is not None:
-                return number, said, gone
-        return number, said, None
+                return [*said, (first, [], f"Ray says: {str(error).strip().splitlines()[0]}")]
+        return said
 
     async def _readable(self, within_s: float) -> bool:
         """Wait for more of the agent's; whether there is any. Between calls nothing here runs at all."""
@@ -185,6 +196,6 @@ class Actor:
         return ""
 
 
-async def _called(actor: Any, lines: bytes, answers: int) -> Said:
-    said: Said = await actor.exchange.remote(lines, answers, [])
+async def _called(actor: Any, lines: bytes, answers: int, others: "list[tuple[int, Any]]") -> Said:
+    said: Said = await actor.exchange.remote(lines, answers, others)
     return said

@@ -10,7 +10,7 @@ spoken to as soon as it can be, or lost: those that cannot be reached keep no ot
 An actor takes seconds to start, and so do a job's workers. So both start at the same time: there is an actor on every
 node of a cluster that is not large before it is known which of them the job has.
 
-A call costs this process about half a millisecond. So the actors are called in groups: one of each passes the lines on
+A call costs this process more than a millisecond. So the actors are called in groups: one of each passes the lines on
 to the others, and brings back what all of them have said; nothing is called while the controller says nothing.
 """
 
@@ -52,13 +52,13 @@ try:
 except ImportError as error:
     raise ImportError(NO_RAY) from error
 
-GROUP = 8
+GROUP = 16
 _MOST_AHEAD = 32  # nodes that get an actor before it is known which of them the job has
 _CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
 _HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
-_LATE_S = 1.2  # of a call, which takes 0.6 s where another node of its group does not answer
+_LATE_S = 1.2  # of a call, which takes 0.75 s where another node of its group does not answer
 
 
 class Relay:
@@ -67,6 +67,7 @@ class Relay:
 
     def __init__(self, actors: Mapping[int, Any], out: int, *, apart: bool = False) -> None:
         self._actors, self._out, self._apart = dict(actors), out, apart
+        self._given: dict[int, set[int]] = {}  # of which others each group's first has the actors
         self._said_lost: set[int] = set()
         self._held = b""
         self.ended = asyncio.Event()
@@ -113,7 +114,9 @@ class Relay:
 
     async def _call(self, group: list[int], lines: bytes, answers: int) -> None:
         first = group[0]
-        others = [(number, self._actors[number]) for number in group[1:]]
+        has = self._given.setdefault(first, set())
+        others = [(number, None if number in has else self._actors[number]) for number in group[1:]]
+        has.update(group[1:])
         calls, began_s = self._in_flight.setdefault(first, []), time.monotonic()
         calls.append(began_s)
         try:

@@ -304,6 +304,25 @@ def test_six_seconds_of_silence_end_it(play: Play) -> None:
     assert play.limits_w == ARRIVALS_W
 
 
+def test_one_that_is_to_be_stopped_puts_back_and_sets_again_only_once_it_goes_on_and_is_heard(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    play.agent.stand_still()
+    assert play.limits_w == ARRIVALS_W
+    play.word()
+    play.agent.due()
+    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))
+    assert play.limits_w == ARRIVALS_W
+    play.stand.clock.wait_until(play.stand.clock.now() + 30.0)  # stopped, and nobody speaks
+    play.agent.due()
+    assert not play.agent.is_leaving
+    play.word()
+    play.word()
+    assert isinstance(heard := play.said[-1], Heard)
+    assert heard.put_backs == 1
+    play.do(3, Deed.SET, CAPS_W)
+    assert play.limits_w == list(CAPS_W)
+
+
 def test_the_jobs_end_is_told_once_and_nothing_is_set_after_it(play: Play) -> None:
     begun(play).do(1, Deed.SET, CAPS_W)
     play.job.is_alive = False

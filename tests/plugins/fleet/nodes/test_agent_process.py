@@ -93,9 +93,26 @@ def ends_by(signum: signal.Signals, node: Node, controller: Controller) -> None:
 
 def test_the_end_of_its_input_puts_back_and_ends(stage: Stage) -> None:
     node, controller = stage.capped()
+    controller.agent.send_signal(signal.SIGTSTP)  # as Slurm says that it suspends the job: puts back as well
+    eventually(lambda: node.is_back, WAIT_S)
     controller.hang_up()
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back
+
+
+@pytest.mark.parametrize("signum", [None, signal.SIGTERM])
+def test_one_whose_call_does_not_come_back_leaves_all_the_same(signum: signal.Signals | None) -> None:
+    stuck = "import time; from autocap.plugins.fleet.nodes.agent import __main__ as m; m._AT_LATEST_S = 0.0"
+    stuck += "; m._loop = lambda *_: time.sleep(600); m.main([])"
+    with subprocess.Popen([sys.executable, "-c", stuck], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        agent.stdout.readline()  # that it is there
+        agent.stdin.close() if signum is None else agent.send_signal(signum)
+        try:
+            assert agent.wait(WAIT_S) == 1
+        finally:
+            agent.kill()
 
 
 def test_a_killed_agent_is_put_back_by_its_watchdog(stage: Stage) -> None:

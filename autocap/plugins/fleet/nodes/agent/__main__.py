@@ -5,22 +5,29 @@ import os
 import select
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from autocap.clock import Clock, MonotonicClock
 from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.agent.preparing import HEAVY, Preparation
 from autocap.plugins.fleet.nodes.agent.spare import awaited
-from autocap.plugins.fleet.nodes.protocol import VERSION, Hello
+from autocap.plugins.fleet.nodes.protocol import VERSION, Begin, Hello
 from autocap.version import __version__
+
+if TYPE_CHECKING:
+    from autocap.plugins.fleet.nodes.agent.preparing import Preparation
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LAST_WORDS_S = 1.0
+_AT_LATEST_S = 2.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
+_MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
 _CLOCK = "/proc/self/ns/time"
 
@@ -33,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     workers: tuple[ProcessId, ...] = ()
     if given.spare:
+        from autocap.plugins.fleet.nodes.agent.preparing import HEAVY
+
         for module in HEAVY:
             import_module(module)
         if (told := awaited(sys.stdin.fileno())) is None:
@@ -43,34 +52,60 @@ def main(argv: Sequence[str]) -> int:
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
-    for signum in _ENDING:
+    for signum in (*_ENDING, signal.SIGTSTP):
         signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
+    signals, teller = os.pipe()
     outbox = Outbox(_own_stdout())
     outbox.put(_hello(node))
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
-        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
+        agent = Agent(number, clock, outbox.put, lambda begin: _prepared(begin, clock, stack, agent, workers))
+        threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
+        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
         outbox.drain(_LAST_WORDS_S)
     return 0
 
 
-def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
+def _prepared(
+    begin: Begin, clock: Clock, stack: ExitStack, agent: Agent, workers: Sequence[ProcessId]
+) -> "Preparation":
+    from autocap.plugins.fleet.nodes.agent.preparing import Preparation  # who only settles does without
+
+    return Preparation(begin, clock, stack, agent.note, workers)
+
+
+def _attend(stdin: int, woken: int, teller: int) -> None:
+    """Pass signals on, and end this process a while after its input or one of them has asked for that, also where a
+    call does not come back: whoever guards the limits then, the helper or a watchdog, puts them back."""
+    asked, signums = select.poll(), b""
+    asked.register(stdin, 0)  # the other end is closed
+    asked.register(woken, select.POLLIN)
+    while not set(signums) & set(_ENDING) and stdin not in (ready := dict(asked.poll())):
+        signums = os.read(woken, _MOST_SIGNALS) if woken in ready else b""
+        os.write(teller, signums)
+    time.sleep(_AT_LATEST_S)
+    os._exit(1)
+
+
+def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, signals: int, clock: Clock) -> None:
     """Hear and do, until the agent leaves, the controller is gone, or a signal asks for the end."""
     stdin = sys.stdin.fileno()
     while not agent.is_leaving:
         wait_s = max(0.0, agent.next_s - clock.now())
-        ready, _, _ = select.select([stdin, woken], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        ready, _, _ = select.select([stdin, signals], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
         if stdin in ready:
             for message in inbox.read():
                 agent.hear(message)
             if inbox.speaks:
                 agent.spoken()
-        if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.told_to_end() if woken in ready else agent.leave()
+        signums = os.read(signals, _MOST_SIGNALS) if signals in ready else b""
+        if set(signums) & set(_ENDING) or inbox.has_ended or outbox.is_broken:
+            agent.told_to_end() if signums else agent.leave()
             return
+        if signums:
+            agent.stand_still()
         agent.due()
         outbox.flush()
 

@@ -1,6 +1,7 @@
 """What an agent does about each message, and when time has passed."""
 
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
@@ -36,6 +37,7 @@ _LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not
 _SHORT_S, _SOON_S, _LATER_S = 0.5, 0.1, 1.0  # up to which interval rows are sent soon, else later
 _EARLY_S, _WAITS_S = 0.03, 0.1  # so soon after a sample, what is due is done with it; so long before one, it waits
 _AGAIN_S = 0.5  # until a limit that could not be put back is tried again
+_STOPPED_S, _LATE_S = 5.0, 1.0  # Slurm stops what it suspends 2 s after it has said so; so late is who was stopped
 _WITH_US_S, _EVERY_S = 0.5, 0.05  # a job that is told to end with us has ended; between two looks at it
 
 
@@ -62,6 +64,7 @@ class Agent:
         self._noted: set[str] = set()
         self._sample_s = self._beat_s = self._send_s = self._look_s = 0.0
         self._seen_s = 0.0  # when the job was last there
+        self._due_s, self._still_s = math.inf, -math.inf  # when `due` was to be called; until when nothing is set
         self._again_s: float | None = None
         self._job_ended = False
         self.is_leaving = self.is_alone = False
@@ -98,10 +101,13 @@ class Agent:
 
     def due(self) -> None:
         """Do what is due by now."""
+        if self._clock.now() > self._due_s + _LATE_S:
+            self.spoken()  # it was we who were stopped: as long again, before nobody speaks to us
         try:
             self._do_what_is_due()
         except Exception as error:  # noqa: BLE001 - whatever it is, what was set is put back
             self.fail(error)
+        self._due_s = self.next_s
 
     def fail(self, error: Exception) -> None:
         """Put the limits back, say why, and leave."""
@@ -120,6 +126,13 @@ class Agent:
             self._clock.wait_until(self._clock.now() + _EVERY_S)
         if not self._job_ended:
             self._say(JobEnded(restored=restored))
+
+    def stand_still(self) -> None:
+        """The job is about to be suspended, and we with it: put the limits back, and set none before it goes on."""
+        self._still_s = self._clock.now() + _STOPPED_S
+        if self._is_set:
+            self._put_all_back()
+            self._put_backs += 1
 
     def leave(self, why: str | None = None) -> None:
         """Put the limits back, and have nothing more to do. why: is told to the controller, where it is not gone."""
@@ -149,6 +162,10 @@ class Agent:
         self._word = word
         if self._number < len(word.since):
             self._lease.heard(word.number - word.since[self._number])
+        if self._here is not None and word.interval_s <= _SHORT_S:  # in step with the words: what goes with the answer
+            was_just_now = self._sample_s - heard_s > word.interval_s / 2  # is of now, on all nodes
+            self._sample_s = heard_s + (word.interval_s if was_just_now else 0.0)
+            self.due()
         self._lease.answer(word.number, heard_s)
         said_s = self._clock.now()
         self._say(Heard(number=word.number, heard_s=heard_s, said_s=said_s, put_backs=self._put_backs))
@@ -158,7 +175,8 @@ class Agent:
             if do.number == self._done.number:
                 self._say(self._done)
             return
-        if do.what is Deed.SET and self._lease.is_lapsed(self._clock.now()):
+        now_s = self._clock.now()
+        if do.what is Deed.SET and (self._lease.is_lapsed(now_s) or now_s < self._still_s):
             return  # who can hear us asks again
         self._done = self._attempt(do)
         self._say(self._done)
