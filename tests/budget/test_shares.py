@@ -183,7 +183,7 @@ def test_off_a_cliff_steps_are_finer() -> None:
     caps_w = in_steps(Curves.of([flat, cliff]), 330.13, Policy.FAIR, np.array([np.nan, np.nan]), 0.25)
     assert caps_w[0] % 0.25 == pytest.approx(0.0, abs=1e-9)
     assert (caps_w[1] / 0.0625) % 1 == pytest.approx(0.0, abs=1e-6)
-    held_w = [*caps_w, 0.1, 0.1]
+    held_w = np.add(caps_w, 0.1)
     assert in_steps(Curves.of([flat, cliff]), 330.33, Policy.FAIR, held_w, 0.25)[0] == held_w[0]
 
 
