@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autocap.devices.model import profile_names, profiles
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
-from autocap.plugins.fleet.budget.shares import Policy, charged_w, settled, share, topped
+from autocap.plugins.fleet.budget.shares import Policy, charged_w, in_steps, settled, share, topped
 
 
 def of_profile(name: str, *, devices: int = 1, weight: float = 1.0, most: float = np.inf) -> JobCurve:
@@ -176,6 +176,15 @@ def test_a_cap_that_changes_by_less_than_a_step_stays() -> None:
     held_w = np.array([150.0, 120.0, np.nan])
     caps_w = settled(curves, np.array([152.0, 158.0, 131.0]), held_w, 450.0, np.full(len(curves), 5.0))
     assert caps_w.tolist() == [150.0, 155.0, 130.0]
+
+
+def test_off_a_cliff_steps_are_finer() -> None:
+    flat, cliff = line(100, 200, 0.1), line(100, 200, 3.0)  # a quarter of a watt costs 0.025 and 0.75 points
+    caps_w = in_steps(Curves.of([flat, cliff]), 330.13, Policy.FAIR, np.array([np.nan, np.nan]), 0.25)
+    assert caps_w[0] % 0.25 == pytest.approx(0.0, abs=1e-9)
+    assert (caps_w[1] / 0.0625) % 1 == pytest.approx(0.0, abs=1e-6)
+    held_w = np.add(caps_w, 0.1)
+    assert in_steps(Curves.of([flat, cliff]), 330.33, Policy.FAIR, held_w, 0.25)[0] == held_w[0]
 
 
 def test_caps_that_stay_do_not_cost_the_budget() -> None:
