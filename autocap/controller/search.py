@@ -12,7 +12,7 @@ from autocap.controller import bounded
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.noted import Noted
 from autocap.errors import AutocapError, StrategyError
-from autocap.measurement.batches import as_at, pool, with_errors
+from autocap.measurement.batches import measured_beside, no_better, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limit, same_limits
@@ -96,17 +96,7 @@ class Search:
     def at_first(self, measurement: Measurement) -> Measurement:
         """What caps would have shown at the first baseline, given what they showed beside the one measured last: no
         better known than that one is, where that is less than the first."""
-        moved, now, first = as_at(measurement, self.baseline, self.first), self.baseline, self.first
-        if measurement.is_relative or now is first:
-            return moved
-        time, energy = (
-            math.sqrt(max(0.0, of_now**2 - of_first**2))
-            for of_now, of_first in (
-                (now.period_rel_stderr, first.period_rel_stderr),
-                (now.energy_rel_stderr, first.energy_rel_stderr),
-            )
-        )
-        return with_errors(moved, (measurement, replace(now, period_rel_stderr=time, energy_rel_stderr=energy)))
+        return measured_beside(measurement, self.baseline, self.first)
 
     @property
     def history(self) -> tuple[Trial, ...]:
@@ -159,10 +149,11 @@ class Search:
 
     def widen(self, time: float, energy: float) -> None:
         """No trial is known better than so, relative errors, as is only known now."""
-        told = tuple(self._restated(_no_better(trial, time, energy), self.first, self.metric) for trial in self._told)
-        if told != self._told:
-            self._told, self._outdated = told, True
-            self._drawn = self._predicted = None
+        wide = [shown and no_better(shown, time, energy) for shown in (trial.measurement for trial in self._told)]
+        if wide != [trial.measurement for trial in self._told]:
+            told = (replace(trial, measurement=shown) for trial, shown in zip(self._told, wide, strict=True))
+            self._told = tuple(self._restated(trial, self.first, self.metric) for trial in told)
+            self._outdated, self._drawn, self._predicted = True, None, None
 
     def withdraw(self, cap_w: float) -> None:
         """Whatever was measured of a cap was wrong: a new strategy is told all but that, and goes on from there. Trials
@@ -431,14 +422,6 @@ class Search:
 def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
     """The caps of a grid that are not above a ceiling, watts; the lowest in any case."""
     return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
-
-
-def _no_better(trial: Trial, time: float, energy: float) -> Trial:
-    shown = trial.measurement
-    if shown is None or (shown.period_rel_stderr >= time and shown.energy_rel_stderr >= energy):
-        return trial
-    time, energy = max(time, shown.period_rel_stderr), max(energy, shown.energy_rel_stderr)
-    return replace(trial, measurement=replace(shown, period_rel_stderr=time, energy_rel_stderr=energy))
 
 
 def _at(cap_w: float, trial: Trial) -> Trial:

@@ -173,3 +173,20 @@ def with_errors(window: Measurement, parts: Sequence[Measurement]) -> Measuremen
         energy_rel_stderr=math.sqrt(var_e),
         time_energy_corr=covariance / both if both > 0 else 0.0,
     )
+
+
+def measured_beside(measurement: Measurement, now: Measurement, first: Measurement) -> Measurement:
+    """What caps would have shown while the baseline showed `first`, given what they showed beside the one of `now`: no
+    better known than that one is, where that is less than the first."""
+    moved = as_at(measurement, now, first)
+    if measurement.is_relative or now is first:
+        return moved
+    time = math.sqrt(max(0.0, now.period_rel_stderr**2 - first.period_rel_stderr**2))
+    energy = math.sqrt(max(0.0, now.energy_rel_stderr**2 - first.energy_rel_stderr**2))
+    return with_errors(moved, (measurement, replace(now, period_rel_stderr=time, energy_rel_stderr=energy)))
+
+
+def no_better(shown: Measurement, time: float, energy: float) -> Measurement:
+    """The measurement with relative errors of its time and its energy that are no smaller than these."""
+    time, energy = max(time, shown.period_rel_stderr), max(energy, shown.energy_rel_stderr)
+    return replace(shown, period_rel_stderr=time, energy_rel_stderr=energy)

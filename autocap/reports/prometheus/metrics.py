@@ -4,6 +4,7 @@ Those of a GPU have the labels `uuid`, `gpu` (its index) and `emulated` (`true`:
 state and savings are those of the job, and the same for each of its GPUs. What is unknown is left out.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -78,7 +79,8 @@ def _saving(change_pct: float | None) -> list[float | None]:
 
 
 def _error(stderr_pct: float | None) -> list[float | None]:
-    return [None if stderr_pct is None else stderr_pct / 100]
+    """A standard error in percent, as a ratio; none where it is not known."""
+    return [None if stderr_pct is None or not math.isfinite(stderr_pct) else stderr_pct / 100]
 
 
 def _so_far(status: Status, read: Callable[[VersusBaseline], float | None]) -> float | None:
