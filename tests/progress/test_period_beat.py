@@ -243,3 +243,13 @@ def test_a_period_whose_waveform_is_mostly_faster_than_the_readings_is_not_prove
     power_w = np.concatenate((fold[:51], fold[55:83], fold[87:])) + np.random.default_rng(1).normal(0, 1, 92)
     estimate = detect(t_s[:92], power_w, update_s=0.1, window_s=0.02)
     assert not estimate.verified or estimate.period_s == pytest.approx(1.1, rel=0.02)
+
+
+def test_a_knowing_look_at_accumulation_sees_the_whole_cycle_as_well() -> None:
+    """One of its four parts had been proven, without the closing step: knowing the window, its fit had as many
+    harmonics as the whole cycle may have, and longer ones were not tried."""
+    family = evidence.FAMILIES["set"]
+    (window,) = (one for one in evidence.windows("set", family, 6400, 6, ["window"]) if one.seed == (6400, 5, 23, 5))
+    seen = evidence.look(window)
+    assert seen.called
+    assert not seen.wrong

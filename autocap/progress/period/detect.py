@@ -26,7 +26,7 @@ _MULTIPLES = (2, 3, 4, 5)
 _HOLDS = 0.9  # of the waveform's power, in the multiples of an order: it is made of so many parts alike
 _ALIKE = 0.5  # of the waveform's power, in the multiples of an order: so many parts that may each be an iteration
 _LYING, _LONG_LYING_S = 0.2, 1.5  # of a cycle, and seconds: a checkpoint as likely as a wait within an iteration
-_WELL_EXPLAINED = 0.985
+_WELL_EXPLAINED, _MOST_KEPT = 0.985, 0.9
 _REPEATS = 0.30
 _AMBIGUOUS = 0.15
 _FLAT = 0.001
@@ -128,12 +128,15 @@ def _fitted(series: Series, periods: Iterable[float]) -> list[Fit]:
 
 def _one_period(fit: Fit, series: Series, update_s: float) -> Fit:
     """The fit to one of many parts alike, where what was found is made of so many that they are one period each; or to
-    twice the period, where the half of it leaves more than it does."""
+    twice the period, or a few times, where a part of it leaves more than it does."""
     period_s = period_of(fit)
-    if fit.explained < _WELL_EXPLAINED and 2 * period_s < series.span_s / _FEWEST_CYCLES:
-        two = locate(series, 2 * period_s)
-        if two is not None and two.evidence > fit.evidence + _ALIAS_COST and doubt(two, series) is None:
-            return two
+    # Readings that are left out may be what differs from one part of a longer cycle to the next.
+    numbers = _MULTIPLES if float(np.mean(fit.keep)) < _MOST_KEPT else _MULTIPLES[:1]
+    longer = [n * period_s for n in numbers if n * period_s < series.span_s / _FEWEST_CYCLES]
+    if fit.explained < _WELL_EXPLAINED and longer:
+        best = max(_fitted(series, longer), key=lambda one: one.evidence, default=fit)
+        if best.evidence > fit.evidence + _ALIAS_COST and doubt(best, series) is None:
+            return best
     parts = fit.parts(_HOLDS)
     if told_apart(fit, series) < len(fit.coefficients):  # how the parts differ is not seen
         parts = sorted({*parts, strongest(fit)})
