@@ -183,7 +183,9 @@ def _require_trusted() -> None:
 
 
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:
-    command, parser = parser_of(overview().parse_args(argv[:1]).command)
+    # Only the list of all commands looks for those of other packages, which takes time and memory.
+    named = argv[:1] and not argv[0].startswith("-")
+    command, parser = parser_of(argv[0] if named else overview().parse_args(argv[:1]).command)
     words, child = split(argv[0], command, argv[1:], parser)
     args = parser.parse_args(words)
     args.child = child

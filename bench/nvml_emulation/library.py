@@ -8,7 +8,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
-from autocap.devices.simulated.device import SimulatedNode
 from autocap.job.processes import identify
 from bench.nvml_emulation.board import Board, State, requested, requested_mw
 from bench.nvml_emulation.functions import Failed, Functions, gpu_of, known, number_of, write_to
@@ -193,6 +192,8 @@ class EmulatedLibrary(Functions):
         write_to(clock, round(self._shown(gpu_of(handle)).clock_hz / 1e6))
 
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
+        from autocap.devices.simulated.device import SimulatedNode  # with numpy, which a service does without
+
         write_to(clock, round(SimulatedNode().max_clock_hz / 1e6))
 
     def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, reasons: Any) -> None:

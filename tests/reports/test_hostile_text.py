@@ -10,7 +10,7 @@ import warnings
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +23,7 @@ from autocap.cli.device_sensors import SensorSeen
 from autocap.cli.device_setters import Setter
 from autocap.cli.device_tables import show
 from autocap.cli.logging_setup import logged
-from autocap.events import Event, Warned
+from autocap.events import KINDS, Event, Warned
 from autocap.integrations.tuned import Tuned
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines
@@ -83,7 +83,7 @@ def test_plain_lines_are_one_an_event_and_safe(log: list[Event]) -> None:
     assert sum(SHOWN in line for line in lines) > 3
 
 
-@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @settings(max_examples=10)
 @given(data=st.data())
 def test_an_event_of_whatever_kind_and_content_is_at_most_one_safe_line(kind: type, data: st.DataObject) -> None:
