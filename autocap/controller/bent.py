@@ -67,7 +67,7 @@ def bent(
         size = np.abs(away)
         wide = np.hypot(even, np.sqrt(np.diag(beyond)))[places]
         far = size > _FAR * np.hypot(noise, wide)
-        sure = np.where(far & _agree(away, log_w[places]), size, 0.0)
+        sure = np.where(far & _agree(away, log_w[places]) & (deep[places] == 0), size, 0.0)
         even = np.maximum(even, np.max(sure * alike[:, places], axis=1))
         prior = even[:, None] * even[None, :] * alike + beyond
         wide = np.sqrt(np.diag(prior))[places]
