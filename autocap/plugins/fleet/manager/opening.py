@@ -13,9 +13,11 @@ from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
+from autocap.devices.base import PowerSource
 from autocap.devices.names import named
 from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
+from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
 from autocap.limits.helper import listening
@@ -42,6 +44,7 @@ from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
+from autocap.session.roles import LimitGuard
 from autocap.version import __version__
 
 LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
@@ -54,6 +57,25 @@ def require_none() -> None:
             raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
     except NoBudget:
         return
+
+
+def steward_of(
+    device: NvmlDevice,
+    guard: LimitGuard,
+    ledger: Ledger,
+    say: Callable[[Event], None],
+    node: PowerSource | None,
+    library: Library,
+    floor_w: float | None,
+    weights: tuple[tuple[int, float], ...],
+) -> Steward:
+    """Who has the GPUs of a budget. floor_w: no cap is below it, `None` for the device's own. weights: of an earlier
+    manager of it."""
+    least_w = [max(gpu.cap_range.min_w, floor_w or 0.0) for gpu in device.gpus]
+    made = Steward(device=device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=node)
+    made.presence = Claims(library.user_pids).look
+    made.weights = Weights(weights)
+    return made
 
 
 def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
@@ -113,16 +135,8 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         held.record_notes()
         status, why = 1, "internal fault"
         try:
-            steward = Steward(
-                device=device,
-                guard=held.guardian,
-                ledger=ledger,
-                least_w=[max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in device.gpus],
-                say=recorder.event,
-                node=node,
-            )
-            steward.presence = Claims(library.user_pids).look
-            steward.weights = Weights(() if before is None else before.weights)
+            weights = () if before is None else before.weights
+            steward = steward_of(device, held.guardian, ledger, recorder.event, node, library, plan.floor_w, weights)
             steward.begin(clock.now())
             manager = Manager(
                 clock=clock,

@@ -20,14 +20,18 @@ from autocap.limits.state_dir import StateDir, default_path
 from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End
-from autocap.plugins.fleet.manager.claims import Claims
 from autocap.plugins.fleet.manager.course import Course
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
-from autocap.plugins.fleet.manager.opening import LOCKED_S, computing, devices_of, guarded_for, listening_at
+from autocap.plugins.fleet.manager.opening import (
+    LOCKED_S,
+    computing,
+    devices_of,
+    guarded_for,
+    listening_at,
+    steward_of,
+)
 from autocap.plugins.fleet.manager.plan import BudgetPlan, forget, load
-from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.outbox import Outbox
 from autocap.plugins.fleet.nodes.protocol import VERSION, Failed, Found, Hello, Note
@@ -110,16 +114,8 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, told: Told, leash: int,
         held.record_notes()
         ledger = Ledger(1.0)  # less than any floor is: until there is a part
         try:
-            steward = Steward(
-                device=device,
-                guard=held.guardian,
-                ledger=ledger,
-                least_w=[max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in device.gpus],
-                say=told.event,
-                node=node,
-            )
-            steward.presence = Claims(library.user_pids).look
-            steward.weights = Weights(() if before is None else before.weights)
+            weights = () if before is None else before.weights
+            steward = steward_of(device, held.guardian, ledger, told.event, node, library, plan.floor_w, weights)
             steward.begin(clock.now())
             course = Course(
                 asked_w=None,
