@@ -78,7 +78,8 @@ def check(source: str, kind: str) -> None:
     service = _service(source, kind) if name in known else None
     if name not in known or (service is None and not colon) or (service is not None and bool(colon) != service.ZONED):
         meant = did_you_mean(name, known)
-        forms = ", ".join(("file:PATH", "command:CMD", *sorted({*known} - {"file", "command"})))
+        services = ((one, registry.load(_KINDS[kind], one)) for one in sorted(registry.ours(_KINDS[kind])))
+        forms = ", ".join(("file:PATH", "command:CMD", *(f"{one}{':ZONE' * its.ZONED}" for one, its in services)))
         raise UsageError(f"unknown source {shown(source)}{meant}; give a number, in {UNITS[kind]}, or {forms}")
     if service is not None and zone and not _ZONE.fullmatch(zone):
         raise UsageError(f"{shown(zone)} is no zone; give one such as DE_LU, FR or US-CAL-CISO")
