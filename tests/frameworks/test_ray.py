@@ -24,7 +24,7 @@ from bench.cluster.layout import Cluster
 from tests.plugins.fleet.nodes.hearing import MARK, PATIENCE_S, heard, marked, until
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-ECHO = str(Path(__file__).parent.parent / "cluster" / "echo_agent.py")
+ECHO = str(Path(__file__).parent.parent / "plugins/fleet/nodes/echo_agent.py")
 NODES = 2
 PROFILE = "quadro-rtx-6000/alexnet"
 # A job as users write it, with a runtime_env of its own; it says what its workers have in their environment.
