@@ -15,6 +15,7 @@ from autocap.records import Cost, Measurement, SensorInfo
 
 _SHARPER = 0.5
 _FEWEST_ROUGH = 2
+_QUICK_S = 10.0  # a limit on a trial, as --quick sets it, at which windows are rough on any machine
 _PARTS, _TURNS, _SHORTEST_S = 4.0, 10.0, 5.0  # of the time that a job has run, for one window; and at least
 _LEAST_S, _TIMES_BURST = 1.0, 2.0  # of a window, and times as long as a burst
 _SHARED_ERROR, _SHARED_S = 0.001, 90.0  # of a baseline that is compared with those of other jobs: of the time, relative
@@ -39,6 +40,7 @@ class Prober:
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
         self._wander = Wander()
         self._windows = [0, 0]  # that were exact in time, and rough
+        self._is_quick = config.trial_s <= _QUICK_S
         self._seen: Measurement | None = None  # of the last look at a window, with its own errors
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
@@ -68,13 +70,13 @@ class Prober:
         """Whether other work is about: windows are mostly rough when their time is over. A single one may be a job that
         changed in its middle."""
         exact, rough = self._windows
-        return rough >= max(_FEWEST_ROUGH, exact)
+        return not self._is_quick and rough >= max(_FEWEST_ROUGH, exact)
 
     def paced(self, running_s: float) -> ProbeRules:
         """The rules for a job that has run so long: nobody knows that it will last much longer than it has, so that a
         window may take only a part of that, and a smaller one where the machine wanders, as then it is the turns that
         tell. Not where a limit on the slowdown asks for exact times."""
-        if self._metric.max_slowdown is not None:
+        if self._is_quick or self._metric.max_slowdown is not None:
             return self.rules
         pace_s = running_s / (_TURNS if self.may_wander else _PARTS)
         return replace(self.rules, pace_s=max(_SHORTEST_S, pace_s))

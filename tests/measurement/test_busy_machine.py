@@ -180,12 +180,15 @@ def test_the_baseline_of_a_machine_that_may_wander_is_looked_at_before_each_of_t
     assert not revisits.due(1.0), "how far it is from itself is known"
 
 
-@pytest.mark.parametrize(("max_slowdown", "at_first_s", "then_s"), [(None, 20.0, 8.0), (0.05, np.inf, np.inf)])
+@pytest.mark.parametrize(
+    ("max_slowdown", "trial_s", "at_first_s", "then_s"),
+    [(None, 60.0, 20.0, 8.0), (0.05, 60.0, np.inf, np.inf), (None, 8.0, np.inf, np.inf)],
+)
 def test_windows_are_short_while_a_job_is_young_and_shorter_where_they_are_mostly_rough(
-    max_slowdown: float | None, at_first_s: float, then_s: float
+    max_slowdown: float | None, trial_s: float, at_first_s: float, then_s: float
 ) -> None:
     metric = Metric(name="energy", max_slowdown=max_slowdown)
-    prober = Prober(TuneConfig(metric=metric), SensorInfo(update_s=0.1, window_s=0.1, settle_s=1.0))
+    prober = Prober(TuneConfig(metric=metric, trial_s=trial_s), SensorInfo(update_s=0.1, window_s=0.1, settle_s=1.0))
     for jitter in (0.0, 0.3, 0.3):
         assert prober.paced(80.0).pace_s == at_first_s, "a single rough window may be a job that changed in its middle"
         rules = replace(prober.rules, target_stderr=1e-9 if jitter else 1.0, pace_s=5.0)
