@@ -64,7 +64,6 @@ _OURS = {
     "holders": {"budget": f"{_FLEET}.budget.holder"},
     # Who logs a run elsewhere.
     "logs": {"trackers": _TRACKERS},
-    "trackers": {name: f"{_TRACKERS}.{name}" for name in ("wandb", "mlflow", "tensorboard")},
     "prices": {"entsoe": f"{_GRID}.entsoe"},
     "carbon": {"gb": f"{_GRID}.great_britain", "electricitymaps": f"{_GRID}.electricity_maps"},
     # What shows a record that is neither of a run nor of a sweep.
@@ -84,16 +83,21 @@ def plugged_in(kind: str) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=f"autocap.{kind}")}
 
 
+def where(kind: str, name: str) -> str:
+    """The module, or `module:attribute`, of a name. Raises KeyError where there is none, and UsageError where it may
+    not be imported under sudo."""
+    if name in ours(kind):
+        return _OURS[kind][name]
+    found = plugged_in(kind)[name]
+    user = invoking_user()
+    if user is not None:
+        require_trusted_module(found.partition(":")[0], user)
+    return found
+
+
 def load(kind: str, name: str) -> Any:
-    """What stands behind a name. Raises KeyError where there is none, UsageError where it may not be imported under
-    sudo, and whatever its module does while it is imported."""
-    where = ours(kind).get(name)
-    if where is None:
-        where = plugged_in(kind)[name]
-        user = invoking_user()
-        if user is not None:
-            require_trusted_module(where.partition(":")[0], user)
-    module, _, attribute = where.partition(":")
+    """What stands behind a name. Raises as `where`, and whatever its module does while it is imported."""
+    module, _, attribute = where(kind, name).partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
 

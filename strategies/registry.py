@@ -40,22 +40,21 @@ class StrategyFactory(Protocol):
 def find(name: str) -> StrategyFactory:
     """The strategy of that name: built in, registered by a package, or `package.module:Class`.
 
-    Of the last the module may lie in the current directory. Raises UsageError for a name nobody registered,
-    StrategyError when its module cannot be imported and when what stands there has not the shape of a strategy.
+    Of the last the module may lie in the current directory. Raises UsageError for a name nobody registered, or
+    that may not be imported under sudo, StrategyError when its module cannot be imported and when what stands there has not the shape of a strategy.
     """
-    if name in BUILTIN:
-        return _imported(BUILTIN[name])
     if ":" in name:
         with _current_directory():
             return _imported(name)
-    registered = registry.plugged_in("strategies")
-    if name not in registered:
-        known = [*BUILTIN, *sorted(registered)]
+    try:
+        where = registry.where("strategies", name)
+    except KeyError:
+        known = [*BUILTIN, *sorted(registry.plugged_in("strategies"))]
         raise UsageError(
             f"unknown strategy '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}, or "
             "package.module:Class"
-        )
-    return _imported(registered[name])
+        ) from None
+    return _imported(where)
 
 
 @contextmanager

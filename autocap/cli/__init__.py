@@ -252,15 +252,18 @@ def parser_of(name: str) -> tuple[Command, Parser]:
 
 def command_named(name: str) -> Command:
     """Raises UsageError where there is no such command."""
-    found: type[Command]
     if name == INSIDE:
-        from autocap.cli.run import Inside as found
-    elif name in registry.ours("commands") or name in commands():
-        found = registry.load("commands", name)
-    else:
+        from autocap.cli.run import Inside
+
+        return Inside()
+    try:
+        registry.where("commands", name)
+    except KeyError:
         known = commands()
-        raise UsageError(f"unknown command '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}")
-    return found()
+        meant = did_you_mean(name, known)
+        raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(known)}") from None
+    made: Command = registry.load("commands", name)()
+    return made
 
 
 def entry() -> NoReturn:

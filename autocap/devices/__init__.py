@@ -80,11 +80,11 @@ def prepare(kind: str) -> None:
 
 
 def _module(kind: str) -> ModuleType:
-    if kind not in registry.ours(_GROUP) and kind not in registry.plugged_in(_GROUP):
-        raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap")
     try:
-        return cast(ModuleType, registry.load(_GROUP, kind))
-    except UsageError:  # under sudo
-        raise
+        name = registry.where(_GROUP, kind)
+    except KeyError:
+        raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap") from None
+    try:
+        return import_module(name)
     except Exception as error:  # a plug-in's module may raise anything while it is imported
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be used: {type(error).__name__}: {error}") from error

@@ -13,14 +13,11 @@ from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
-from autocap.job.trusted_code import require_trusted_module
 from autocap.limits import Fate, settle
 from autocap.prices import reading
 from autocap.prices.feed import Feed, by_kind
 from autocap.prices.series import SourceRefused
-from autocap.registry import plugged_in
 from autocap.session.recorder import Recorder
-from autocap.strategies import registry
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
@@ -34,8 +31,6 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
-    if config.strategy not in registry.BUILTIN:
-        require_trusted_module(plugged_in("strategies").get(config.strategy, config.strategy), user)
     if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
