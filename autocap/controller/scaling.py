@@ -22,8 +22,7 @@ def exponent_below(
 ) -> tuple[float, float]:
     """Of time against 1/cap, below the lowest of some caps, watts, ascending, at which an iteration takes these times,
     in any unit, with these relative standard errors; and its own standard error. 1, as of compute-bound work, where
-    they
-    say nothing of it."""
+    they say nothing of it."""
     near = bisect_left(caps_w, _NEAR * caps_w[0])
     if near == len(caps_w):
         return _USUAL, math.hypot(_OFF, _UNUSUAL)
