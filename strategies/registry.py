@@ -40,8 +40,9 @@ class StrategyFactory(Protocol):
 def find(name: str) -> StrategyFactory:
     """The strategy of that name: built in, registered by a package, or `package.module:Class`.
 
-    Of the last the module may lie in the current directory. Raises UsageError for a name nobody registered, or
-    that may not be imported under sudo, StrategyError when its module cannot be imported and when what stands there has not the shape of a strategy.
+    Of the last the module may lie in the current directory. Raises UsageError for a name nobody registered, or that may
+    not be imported under sudo; StrategyError when its module cannot be imported and when what stands there has not the
+    shape of a strategy.
     """
     if ":" in name:
         with _current_directory():
