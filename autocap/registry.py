@@ -36,6 +36,18 @@ _OURS = {
         "completion": "autocap.cli.completion:Completion",
         "help": "autocap.cli.help:Help",
     },
+    # The record that declares the options of a command, so that they can be settings that stay.
+    "settings": {
+        "run": "autocap.config:RunConfig",
+        "attach": "autocap.config:RunConfig",
+        "sweep": "autocap.config.sweep:SweepConfig",
+        "recur": f"{_RECUR}.config:RecurConfig",
+        "devices": "autocap.cli.devices:DevicesConfig",
+        "report": "autocap.cli.report:ReportConfig",
+        "memory": "autocap.cli.memory:MemoryConfig",
+        "budget": f"{_FLEET}.config:BudgetOptions",
+        "helper": "autocap.cli.helper:HelperConfig",
+    },
     "devices": {
         "nvml": "autocap.devices.nvml",
         "rapl": "autocap.devices.rapl",
@@ -74,6 +86,11 @@ _OURS = {
 def ours(kind: str) -> dict[str, str]:
     """What comes with autocap, by name; without those of a plug-in whose folder is not there."""
     return {name: where for name, where in _OURS.get(kind, {}).items() if _is_there(where)}
+
+
+def absent(kind: str) -> set[str]:
+    """The names of this kind whose plug-in's folder is not there."""
+    return _OURS.get(kind, {}).keys() - ours(kind).keys()
 
 
 def plugged_in(kind: str) -> dict[str, str]:

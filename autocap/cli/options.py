@@ -36,18 +36,21 @@ def declare(
 ) -> None:
     """Add a command's options. titles: of groups that have another one than usual."""
     options = list(options_of(record, command))
-    for group in Group:
-        of_group = [option for option in options if option.group is group]
-        if of_group:
-            added = parser.add_argument_group((titles or {}).get(group, group.value))
-            for option in of_group:
+    found = dict.fromkeys(option.group for option in options)
+    groups = [*(one for one in found if isinstance(one, str)), *(one for one in Group if one in found)]
+    added: argparse.ArgumentParser | argparse._ArgumentGroup = parser
+    for group in groups:
+        title = group if isinstance(group, str) else (titles or {}).get(group, group.value)
+        added = parser.add_argument_group(title) if title else parser
+        for option in options:
+            if option.group == group:
                 _add(added, option, command)
-            if group is Group.RUNNING:
-                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG).rare = True  # type: ignore[attr-defined]
+    of_a_job = Group.RUNNING in found
+    without = (added if of_a_job else parser).add_argument("--no-config", action="store_true", help=_NO_CONFIG)
+    without.rare = of_a_job  # type: ignore[attr-defined]
 
 
-def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
-    flags = (option.flag,) if option.short is None else (option.short, option.flag)
+def _add(group: "argparse.ArgumentParser | argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
     text = option.help_of(command).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature
     if option.read is None:
@@ -55,13 +58,13 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
     else:
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None
-    added = group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added = group.add_argument(*option.flags, default=argparse.SUPPRESS, help=text, **kind)
     usual = option.usual_in(command)
     if option.keyword == "device":
         offer(added, lambda: (*usual, *(f"emulated:{name}" for name in profile_names())))
     elif usual:
         offer(added, lambda: usual)
-    added.rare = not option.common  # type: ignore[attr-defined]  # for the short help
+    added.rare = isinstance(option.group, Group) and not option.common  # type: ignore[attr-defined]  # for the short help
 
 
 def run_config(args: argparse.Namespace, command: str) -> RunConfig:

@@ -39,7 +39,6 @@ RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 _TUNING = ("run", "attach")
-_RATED = (*_TUNING, "report")
 _metric, _caps, _device = (
     partial(CommandOption, Group.METRIC),
     partial(CommandOption, Group.SEARCH),
@@ -315,16 +314,10 @@ class RunConfig:
             runs_code="command:",
         ),
         _metric(
-            "--energy-price MONEY",
-            values.not_negative("money per kWh"),
-            "money per kWh, instead of what the run was told",
-            commands=("report",),
-        ),
-        _metric(
             "--currency NAME",
             values.currency,
             "of that money: its sign or code, such as € or EUR",
-            commands=_RATED,
+            commands=_TUNING,
         ),
         _metric(
             "--carbon SOURCE",
@@ -334,12 +327,6 @@ class RunConfig:
             commands=_TUNING,
             usual=("file:", "command:", "gb", "electricitymaps:"),
             runs_code="command:",
-        ),
-        _metric(
-            "--carbon G",
-            values.not_negative("grams of CO2 per kWh"),
-            "grams of CO₂ per kWh, instead of what the run was told",
-            commands=("report",),
         ),
     ] = NO_RATES
     node_power: Annotated[
