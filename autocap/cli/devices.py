@@ -41,7 +41,9 @@ class DevicesConfig:
             "",
         ),
     ] = None
-    job: Annotated[str | None, _option("--job ID", values.job_id, "with --nodes slurm: the Slurm job")] = None
+    job: Annotated[
+        str | None, _option("--job ID", values.job_id, "with --nodes slurm: the Slurm job", beside=("nodes",))
+    ] = None
 
 
 class Devices:

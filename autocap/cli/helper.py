@@ -46,9 +46,9 @@ class HelperConfig:
             "who may connect besides root (default: of install gpupower, of serve nobody)",
         ),
     ] = None
-    dry_run: Annotated[
-        bool, _option("--dry-run", None, "of install and uninstall: only say what would be done")
-    ] = False
+    dry_run: Annotated[bool, _option("--dry-run", None, "of install and uninstall: only say what would be done")] = (
+        False
+    )
     json: Annotated[bool, _option("--json", None, "of status: print {socket, server, devices, leases}")] = False
 
 

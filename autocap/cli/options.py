@@ -35,22 +35,25 @@ def declare(
     titles: Mapping[Group, str] | None = None,
 ) -> None:
     """Add a command's options. titles: of groups that have another one than usual."""
-    options = list(options_of(record, command))
-    found = dict.fromkeys(option.group for option in options)
-    groups = [*(one for one in found if isinstance(one, str)), *(one for one in Group if one in found)]
+    options = list({option.flag: option for option in options_of(record, command)}.values())
+    found = {option.group for option in options}
+    own = dict.fromkeys(option.group for option in options if isinstance(option.group, str))
+    of_a_job = Group.RUNNING in found
+    groups: list[Group | str] = [*own, *(one for one in Group if one in found)]
     added: argparse.ArgumentParser | argparse._ArgumentGroup = parser
     for group in groups:
         title = group if isinstance(group, str) else (titles or {}).get(group, group.value)
         added = parser.add_argument_group(title) if title else parser
         for option in options:
             if option.group == group:
-                _add(added, option, command)
-    of_a_job = Group.RUNNING in found
+                _add(added, option, command, rare=of_a_job and not option.common)
     without = (added if of_a_job else parser).add_argument("--no-config", action="store_true", help=_NO_CONFIG)
     without.rare = of_a_job  # type: ignore[attr-defined]
 
 
-def _add(group: "argparse.ArgumentParser | argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
+def _add(
+    group: "argparse.ArgumentParser | argparse._ArgumentGroup", option: CommandOption, command: str, *, rare: bool
+) -> None:
     text = option.help_of(command).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature
     if option.read is None:
@@ -60,11 +63,11 @@ def _add(group: "argparse.ArgumentParser | argparse._ArgumentGroup", option: Com
         kind["metavar"] = option.usage.partition(" ")[2] or None
     added = group.add_argument(*option.flags, default=argparse.SUPPRESS, help=text, **kind)
     usual = option.usual_in(command)
-    if option.keyword == "device":
+    if "emulated" in usual:
         offer(added, lambda: (*usual, *(f"emulated:{name}" for name in profile_names())))
     elif usual:
         offer(added, lambda: usual)
-    added.rare = isinstance(option.group, Group) and not option.common  # type: ignore[attr-defined]  # for the short help
+    added.rare = rare  # type: ignore[attr-defined]  # for the short help
 
 
 def run_config(args: argparse.Namespace, command: str) -> RunConfig:

@@ -37,15 +37,18 @@ class ReportConfig:
     html: Annotated[bool, _option("--html", None, "write report.html: one file, to be read offline")] = False
     plots: Annotated[bool, _option("--plots", None, "write the pictures as SVG")] = False
     out: Annotated[
-        Path | None, _option("--out DIR", values.path, "where to (default: the run directory)", short="-o")
+        Path | None,
+        _option(
+            "--out DIR", values.path, "where to (default: the run directory)", short="-o", beside=("html", "plots")
+        ),
     ] = None
     json: Annotated[
         bool,
         _option("--json", None, "print result.json, rebuilt from the events; of two runs {runs, comparison}"),
     ] = False
-    follow: Annotated[
-        bool, _option("--follow", None, "show a run that goes on, until it ends; then the report")
-    ] = False
+    follow: Annotated[bool, _option("--follow", None, "show a run that goes on, until it ends; then the report")] = (
+        False
+    )
     slurm: Annotated[
         str | None,
         _option(
@@ -173,9 +176,7 @@ def _rated(directory: Path, events: list[Event], config: ReportConfig) -> list[E
     if config.slurm is not None and what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, and --slurm is about a run; leave it out")
     return [
-        replace(event, rates=options.rates_of(rates, event.rates))
-        if given and isinstance(event, RunStarted)
-        else event
+        replace(event, rates=options.rates_of(rates, event.rates)) if given and isinstance(event, RunStarted) else event
         for event in events
     ]
 

@@ -82,8 +82,8 @@ def variable(command: str, keyword: str) -> str:
     return PREFIX + ("" if of_a_job(command) else f"{command.upper()}_") + keyword.upper()
 
 
-def take(args: argparse.Namespace, command: str, only: type[Record] | None = None) -> None:
-    """Add to what was parsed what else there is; `taken` is what was added. only: the options of this record alone.
+def take(args: argparse.Namespace, command: str, only: Sequence[type[Record]] = ()) -> None:
+    """Add to what was parsed what else there is; `taken` is what was added. only: the options of these records alone.
     Raises UsageError for what is wrong."""
     known = options(command)
     given = {
@@ -94,7 +94,7 @@ def take(args: argparse.Namespace, command: str, only: type[Record] | None = Non
     args.taken = ()
     if args.no_config:
         return
-    wanted = known.keys() if only is None else {option.keyword for option in options_of(only, command)}
+    wanted = {option.keyword for record in only or (_record(command),) for option in options_of(record, command)}
     for keyword, setting in settled(command, [given, *layers(command)]).items():
         if setting.source != COMMAND_LINE and not setting.unused and keyword in wanted:
             setattr(args, keyword, setting.value)
@@ -139,8 +139,9 @@ def _unused(command: str, keyword: str, first: Layer, found: Sequence[Layer]) ->
     belongs_to |= {"energy_price": ("cost",)} if command == "sweep" else {}
     if metric not in belongs_to.get(keyword, (metric,)):
         return f"the metric is {metric}"
-    if keyword == "currency" and "energy_price" not in first:
-        return "no energy price is given"
+    beside = first[keyword].option.beside
+    if beside and not any(other in first for other in beside):
+        return f"no {beside[0].replace('_', ' ')} is given"
     if keyword in ("idle_power", "standard_idle") and node_power == NODE_POWER:
         return "no power of the node is read"
     rank = {name: number for number, layer in reversed(list(enumerate(found))) for name in layer}

@@ -42,7 +42,7 @@ def paths() -> list[str]:
 
 
 def read(path: str, is_table: Callable[[str], bool]) -> list[Entry] | None:
-    """What one of these files holds; `None` where it is not there. is_table: whether a command has a table of that name.
+    """What one of these files holds; `None` where it is not there. is_table: whether that is a command's name.
 
     Raises UsageError where it cannot be read, is no TOML, or is not to be trusted.
     """

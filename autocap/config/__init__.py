@@ -318,6 +318,7 @@ class RunConfig:
             values.currency,
             "of that money: its sign or code, such as € or EUR",
             commands=_TUNING,
+            beside=("energy_price",),
         ),
         _metric(
             "--carbon SOURCE",

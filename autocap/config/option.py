@@ -37,13 +37,15 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandOption:
-    """group: where it stands in the help; "" for among those without a title. usage: as the help shows it, "--flag VALUE". read: turns the value's text into the setting, and raises
-    ArgumentTypeError for one that is wrong; `None` for an option without a value, which sets `const`: `--no-…` is an
-    option like any other, whose setting has no `no` in its name and is true without it. help_in: the help
-    in some commands, where it differs. short: the flag in one letter. choices: the texts allowed, where they are few.
-    usual: texts worth offering where others are allowed as well. repeated: it may be given several times, and the
-    setting holds every value. common: one of the few that most people need, which the short help shows. between: what
-    stands between the values of a list. runs_code: a pattern of the texts that have a program run or code loaded.
+    """group: where it stands in the help; "" for among those without a title. usage: as the help shows it,
+    "--flag VALUE". read: turns the value's text into the setting, and raises ArgumentTypeError for one that is wrong;
+    `None` for an option without a value, which sets `const`: `--no-…` is an option like any other, whose setting has no
+    `no` in its name and is true without it. help_in: the help in some commands, where it differs. short: the flag in
+    one letter. choices: the texts allowed, where they are few. usual: texts worth offering where others are allowed as
+    well. repeated: it may be given several times, and the setting holds every value. common: one of the few that most
+    people need, which the short help shows. between: what stands between the values of a list. runs_code: a pattern of
+    the texts that have a program run or code loaded. beside: keywords of other options; where none of them is given, a
+    setting of this one has no say.
     """
 
     group: Group | str
@@ -59,6 +61,7 @@ class CommandOption:
     common: bool = False
     between: str = ","
     runs_code: str | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -156,7 +159,7 @@ def options_of(record: type[Record], command: str) -> Iterator[CommandOption]:
     """The options of a command that a record declares, and those of the records within it, in order."""
     for one in fields(record):
         within, marks = _kind(one)
-        if is_dataclass(within):
+        if isinstance(within, type) and is_dataclass(within):
             as_in = (mark.command for mark in marks if isinstance(mark, AsIn))
             yield from options_of(within, next(as_in, command))
         yield from (mark for mark in marks if isinstance(mark, CommandOption) and command in mark.commands)
@@ -171,7 +174,7 @@ def commands_of(record: type[Record], command: str) -> tuple[str, ...]:
 def holds(record: type[Record], within: type[Record]) -> bool:
     """Whether a record is of this kind, or has such a one in it."""
     kinds = (_kind(one)[0] for one in fields(record))
-    return record is within or any(is_dataclass(kind) and holds(kind, within) for kind in kinds)
+    return record is within or any(isinstance(one, type) and is_dataclass(one) and holds(one, within) for one in kinds)
 
 
 def same(record: type[Record], flag: str, command: str, help: str, group: Group | str) -> CommandOption:

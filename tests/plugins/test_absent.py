@@ -84,6 +84,19 @@ def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_p
     assert attached.returncode == 0
 
 
+def test_settings_of_a_plug_in_that_is_not_there_stop_no_run(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.without("fleet", "recur")
+    settings = tmp_path / "autocap.toml"
+    settings.write_text('observe = true\nbatch-sizes = [1, 2]\n[budget]\nfloor = "what"\n[recur]\nname = "x"\n')
+    shown = copy("config", "--json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert '"./autocap.toml"' in shown.stdout
+    settings.write_text("observ = true\n")
+    done = copy("config")
+    assert (done.returncode, "there is no option 'observ' (did you mean observe?)" in done.stderr) == (2, True)
+
+
 def test_the_core_and_its_tests_name_no_plug_in() -> None:
     """What is run where there is none; the benches, the documents and the packaging are of all of it."""
     of_all = ("plugins", "bench", "docs", "frameworks", "doubles")

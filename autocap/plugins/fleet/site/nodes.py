@@ -9,7 +9,7 @@ from itertools import count
 from typing import Protocol
 
 from autocap.limits import Restored
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.parts import LEAVE_S, Parts, require_sane

@@ -13,12 +13,13 @@ from autocap.limits.state_dir import StateDir, default_path
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.schedule import read_schedule
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.manager import Signals, ends_at
 from autocap.plugins.fleet.manager.opening import export, first_watts, listening_at, record_of, report_on
-from autocap.plugins.fleet.manager.plan import SITE_STATE, BudgetPlan, forget, load
 from autocap.plugins.fleet.manager.reception import Reception
 from autocap.plugins.fleet.manager.spoken import Spoken
+from autocap.plugins.fleet.manager.state import SITE_STATE, forget, load
 from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.site.nodes import Nodes, Reach
 from autocap.plugins.fleet.site.parts import Parts
@@ -39,7 +40,7 @@ class Reached:
     reach: Reach
 
 
-def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
+def hold(plan: BudgetConfig, reached: Reached, leash: int, resumed: bool) -> int:
     """The whole life of a site; its exit status. leash, resumed: as `manager.opening.manage` has them.
 
     Raises AutocapError where it cannot begin; by then nothing is set on any node."""

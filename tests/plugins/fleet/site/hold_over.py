@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autocap.plugins.fleet.manager.plan import BudgetPlan
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.supervising import supervised
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.site.opening import Reached, hold
@@ -17,7 +17,7 @@ CARRIER = str(Path(__file__).parent / "carrier.py")
 
 
 class FakeReach:
-    def __init__(self, folder: str, plan: BudgetPlan) -> None:
+    def __init__(self, folder: str, plan: BudgetConfig) -> None:
         self._folder, self._plan = folder, plan
 
     def open(self, names: Sequence[str]) -> Channel:
@@ -26,7 +26,7 @@ class FakeReach:
 
 
 def main(folder: str, names: str, watts: str) -> int:
-    plan = BudgetPlan(watts=float(watts), out=Path(folder, "record"))
+    plan = BudgetConfig(watts=float(watts), out=Path(folder, "record"))
     reached = Reached(names=tuple(names.split(",")), reach=FakeReach(folder, plan))
     return supervised(lambda leash, resumed: hold(plan, reached, leash, resumed))
 
