@@ -14,6 +14,7 @@ from autocap import metrics
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import require_trusted_module
+from autocap.text import did_you_mean
 
 _FLEET, _RECUR, _TRACKERS, _GRID = (f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid"))
 _PLUGINS = Path(__file__).parent / "plugins"
@@ -69,7 +70,9 @@ _OURS = {
     # What the events of a run's log are, beside those of autocap.events.
     "events": {"budget": f"{_FLEET}.events", "recur": f"{_RECUR}.events"},
     # Where the job of `run` and `attach` is, beside this machine.
-    "places": {"nodes": f"{_FLEET}.nodes.engines:place"},
+    "places": {"nodes": f"{_FLEET}.nodes.place:place"},
+    # What --nodes may begin with: how messages reach nodes, and which processes there are the job's.
+    "transports": {"slurm": f"{_FLEET}.nodes.carriers.slurm:Slurm", "ray": f"{_FLEET}.nodes.carriers.ray:Ray"},
     # What `autocap devices` shows, by where it looks.
     "inventories": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
     # Who may hold the limits of a device beside autocap, whatever --actuator says.
@@ -133,6 +136,20 @@ def of_plugin(kind: str, name: str, asked: str) -> Any:
         return load(kind, name)
     plugin = _OURS[kind][name].split(".")[2].partition(":")[0]
     raise UsageError(f"{asked} needs the plug-in {plugin}, which is not in this installation; install autocap whole")
+
+
+def chosen(kind: str, name: str, asked: str) -> Any:
+    """What a user has chosen by its name. asked: the option, as it was given. Raises UsageError where there is none, or
+    where its plug-in is not here."""
+    require(kind, name, asked)
+    return of_plugin(kind, name, asked) if name in _OURS[kind] else load(kind, name)
+
+
+def require(kind: str, name: str, asked: str) -> None:
+    """Raises UsageError where nothing has that name."""
+    if name not in _OURS[kind] and name not in plugged_in(kind):
+        known = (*_OURS[kind], *plugged_in(kind))
+        raise UsageError(f"{asked}: there is no '{name}'{did_you_mean(name, known)}; choose {', '.join(known)}")
 
 
 @cache

@@ -9,7 +9,7 @@ from autocap import registry
 from autocap.cli import options
 from autocap.cli.device_inventory import Inventory, here
 from autocap.cli.settings import take
-from autocap.config import RunConfig, values
+from autocap.config import RunConfig
 from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import UsageError
 from autocap.printing import put_json
@@ -42,7 +42,7 @@ class DevicesConfig:
         ),
     ] = None
     job: Annotated[
-        str | None, _option("--job ID", values.job_id, "with --nodes slurm: the Slurm job", beside=("nodes",))
+        str | None, same(RunConfig, "--job", "devices", "with --nodes: the job's id, in place of the one around us", "")
     ] = None
 
 
@@ -67,7 +67,7 @@ class Devices:
         if config.nodes is not None:
             return _on_nodes(config.nodes, config)
         if config.job is not None:
-            raise UsageError(f"--job {config.job} names a Slurm job; add --nodes slurm, or drop it")
+            raise UsageError(f"--job {config.job} is of a job on several nodes; add --nodes, or drop it")
         found = here()
         if config.json:
             put_json(asdict(found))
@@ -79,8 +79,6 @@ class Devices:
 def _on_nodes(where: str, config: DevicesConfig) -> int:
     from autocap.cli.device_tables import show_nodes
 
-    if config.job is not None and where != "slurm":
-        raise UsageError(f"--job {config.job} names a Slurm job; use --nodes slurm, or drop it")
     gather = registry.of_plugin("inventories", "nodes", f"--nodes {where}")
     found: dict[str, Inventory | str] = gather(where, config.job)
     missing = {node: why for node, why in found.items() if not isinstance(why, Inventory)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autocap import config, devices
+from autocap import config, devices, registry
 from autocap.cli.completion import offer
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
@@ -98,11 +98,6 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
             f"--job {made.job} names a job of Slurm or Ray to attach to; "
             + ("leave it out, as the script is in its own job" if mode == "tune" else "add --nodes, or drop it")
         )
-    if made.job is None and made.nodes not in (None, "slurm") and mode == "attach":
-        raise UsageError(
-            f"--nodes {made.nodes} has many jobs; name one with --job ID, its id in Ray, as "
-            "ray.get_runtime_context().get_job_id() gives it in the driver, or its submission's"
-        )
     if made.progress.startswith("calls:") and "calls" in kinds:
         call_target(made.progress)
     elif made.progress not in kinds:
@@ -144,6 +139,8 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
         taken=taken,
     )
     devices.check_name(made.device)
+    if made.nodes is not None:
+        registry.require("transports", made.nodes.partition(":")[0], f"--nodes {made.nodes}")
     _check_sources(made.sources)
     if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
         raise UsageError(

@@ -288,6 +288,7 @@ class RunConfig:
             values.engine_job,
             "with --nodes: the job's id in Slurm or Ray, in place of PID",
             commands=("attach",),
+            beside=("nodes",),
         ),
     ] = None
     progress: Annotated[

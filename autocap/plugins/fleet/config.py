@@ -136,9 +136,7 @@ class BudgetConfig:
             "--job), or ray[:ADDRESS] (all of a cluster's that have GPUs)",
         ),
     ] = None
-    job: Annotated[
-        str | None, _begun("--job ID", values.job_id, "with --nodes slurm: the Slurm job", beside=("nodes",))
-    ] = None
+    job: Annotated[str | None, _of_run("--job", help="with --nodes slurm: the Slurm job")] = None
     openadr: VtnSource | None = None
 
 

@@ -141,7 +141,7 @@ def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
             "--job 12 names a Slurm job; use --nodes slurm",
         ),
         (["budget", "900", "--nodes", "slurm"], "--nodes slurm: this is not inside a Slurm job; start it in one"),
-        (["budget", "900", "--job", "12"], "--job 12 names a Slurm job; use --nodes slurm, or drop it"),
+        (["budget", "900", "--job", "12"], "--job 12 is of a job on several nodes; add --nodes, or drop it"),
         (["budget", "status", "--nodes", "slurm"], "--nodes has no meaning for `autocap budget status`; leave it out"),
     ):
         assert main(words) != 0

@@ -86,8 +86,8 @@ def budget_config(args: argparse.Namespace, watts: float | None) -> BudgetConfig
             f"--nodes {made.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
             "each node to set limits"
         )
-    if made.job is not None and made.nodes != "slurm":
-        raise UsageError(f"--job {made.job} names a Slurm job; use --nodes slurm, or drop it")
+    if made.job is not None and made.nodes is None:
+        raise UsageError(f"--job {made.job} is of a job on several nodes; add --nodes, or drop it")
     if made.schedule is None or made.schedule.startswith(_COMMAND):
         return made
     return replace(made, schedule=str(Path(made.schedule).absolute()))
@@ -180,11 +180,14 @@ def _begin(config: BudgetConfig) -> int:
     with one_thread():
         from autocap.plugins.fleet.manager.opening import manage, require_none
         from autocap.plugins.fleet.manager.supervising import supervised
-        from autocap.plugins.fleet.site.opening import hold
+        from autocap.plugins.fleet.nodes.transport import reached_by
+        from autocap.plugins.fleet.site.opening import hold, node_command
     require_none()
     if config.nodes is None:
         return supervised(lambda leash, resumed: manage(config, leash, resumed))
-    with one_thread():
-        from autocap.plugins.fleet.site.reach import reached
-    found = reached(config.nodes, config.job, config)
-    return supervised(lambda leash, resumed: hold(config, found, leash, resumed))
+    transport, address = reached_by(config.nodes)
+    names = transport.nodes(address, config.job).nodes
+    reach = transport.carrier(address, config.job, driver=None, agent=node_command(config)).reopen
+    if reach is None:
+        raise UsageError(f"--nodes {config.nodes} cannot start anything on nodes that are named; hold one on each")
+    return supervised(lambda leash, resumed: hold(config, names, reach, leash, resumed))
