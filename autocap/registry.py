@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autocap import metrics
+from autocap.config import option
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import require_trusted_module
@@ -55,13 +56,15 @@ _OURS = {
         "emulated": "autocap.devices.emulated",
     },
     "strategies": {
-        "bandit": "autocap.strategies.bandit:Bandit",
-        "bayesian": "autocap.strategies.bayesian:Bayesian",
-        "fixed": "autocap.strategies.fixed:Fixed",
+        "model": "autocap.strategies.model:Model",
         "golden": "autocap.strategies.golden:Golden",
         "linear": "autocap.strategies.linear:Linear",
-        "model": "autocap.strategies.model:Model",
-        # How other tools search, for comparison.
+        "bayesian": "autocap.strategies.bayesian:Bayesian",
+        "bandit": "autocap.strategies.bandit:Bandit",
+        "fixed": "autocap.strategies.fixed:Fixed",
+    },
+    # How other tools search: strategies to compare with, which no help names.
+    "comparisons": {
         "depo-linear": "autocap.strategies.baselines:DepoLinear",
         "depo-golden": "autocap.strategies.baselines:DepoGolden",
         "gpoeo": "autocap.strategies.baselines:Gpoeo",
@@ -77,8 +80,13 @@ _OURS = {
     "inventories": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
     # Who may hold the limits of a device beside autocap, whatever --actuator says.
     "holders": {"budget": f"{_FLEET}.budget.holder"},
-    # Who logs a run elsewhere.
+    # Who logs a run elsewhere, and the modules that say it in the words of each tracker.
     "logs": {"trackers": _TRACKERS},
+    "trackers": {
+        "wandb": f"{_TRACKERS}.wandb",
+        "mlflow": f"{_TRACKERS}.mlflow",
+        "tensorboard": f"{_TRACKERS}.tensorboard",
+    },
     "prices": {"entsoe": f"{_GRID}.entsoe"},
     "carbon": {"gb": f"{_GRID}.great_britain", "electricitymaps": f"{_GRID}.electricity_maps"},
     # What shows a record that is neither of a run nor of a sweep.
@@ -127,6 +135,7 @@ def _metrics() -> dict[str, metrics.Form]:
 
 
 metrics.others = _metrics
+option.names_of = ours
 
 
 def of_plugin(kind: str, name: str, asked: str) -> Any:

@@ -141,6 +141,8 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     devices.check_name(made.device)
     if made.nodes is not None:
         registry.require("transports", made.nodes.partition(":")[0], f"--nodes {made.nodes}")
+    for tracker in made.log_to:
+        registry.require("trackers", tracker, f"--log-to {tracker}")
     _check_sources(made.sources)
     if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
         raise UsageError(

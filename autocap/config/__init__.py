@@ -21,7 +21,6 @@ CALLS_WITHIN_SECONDS = 10.0  # how long it waits for a call, where calls can be 
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
-STRATEGIES = (STRATEGY, "golden", "linear", "bayesian", "bandit", "fixed")
 NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
@@ -34,7 +33,6 @@ PROGRESS_KINDS = {  # what --progress may be
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
 SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where each of its readings counts
-TRACKERS = ("wandb", "mlflow", "tensorboard")
 RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
@@ -203,8 +201,8 @@ class RunConfig:
         _search(
             "--strategy NAME",
             values.word,
-            f"{', '.join(STRATEGIES)}, a registered plug-in, or package.module:Class (default: {STRATEGY})",
-            usual=STRATEGIES,
+            f"{{names}}, a registered plug-in, or package.module:Class (default: {STRATEGY})",
+            kind="strategies",
             runs_code=".*:",
         ),
     ] = STRATEGY
@@ -396,9 +394,9 @@ class RunConfig:
         tuple[str, ...],
         _running(
             "--log-to TRACKER",
-            str,
-            f"log to {', '.join(TRACKERS)} as well; may be repeated",
-            choices=TRACKERS,
+            values.word,
+            "log to {names} as well; may be repeated",
+            kind="trackers",
             commands=_TUNING,
             repeated=True,
         ),

@@ -24,6 +24,13 @@ R = TypeVar("R", bound=Record)
 _SHOWN = 60  # characters of a value in a sentence
 
 
+def _none(kind: str) -> Iterable[str]:
+    return ()
+
+
+names_of: Callable[[str], Iterable[str]] = _none  # of a kind, as the registry has them
+
+
 class Group(Enum):
     """The titles under which options stand in the help, in its order. A command may have others, which come first."""
 
@@ -45,7 +52,7 @@ class CommandOption:
     well. repeated: it may be given several times, and the setting holds every value. common: one of the few that most
     people need, which the short help shows. between: what stands between the values of a list. runs_code: a pattern of
     the texts that have a program run or code loaded. beside: keywords of other options; where none of them is given, a
-    setting of this one has no say.
+    setting of this one has no say. kind: of the registry's, whose names stand for {names} in the help.
     """
 
     group: Group | str
@@ -62,6 +69,7 @@ class CommandOption:
     between: str = ","
     runs_code: str | None = None
     beside: tuple[str, ...] = ()
+    kind: str | None = None
 
     @property
     def flag(self) -> str:
@@ -90,11 +98,13 @@ class CommandOption:
 
     def help_of(self, command: str) -> str:
         """Its help in a command."""
-        return self.help_in.get(command, self.help)
+        text = self.help_in.get(command, self.help)
+        return text if self.kind is None else text.replace("{names}", ", ".join(names_of(self.kind)))
 
     def usual_in(self, command: str) -> tuple[str, ...]:
         """Its usual texts in a command: those that the help names there."""
-        return tuple(text for text in self.usual if text in self.help_of(command))
+        usual = self.usual if self.kind is None else (*self.usual, *names_of(self.kind))
+        return tuple(text for text in usual if text in self.help_of(command))
 
     def built_in(self, command: str) -> str | None:
         """What holds where nobody says otherwise, in the words of the help; `None` where that is nothing."""

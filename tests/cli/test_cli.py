@@ -181,7 +181,7 @@ PRICED = ("--metric", "cost", "--energy-price", "0.3")
         (["run", "--sample-hz", "500", "--", "true"], "argument --sample-hz: 500 is out of range; give 1 to 100"),
         (["run", "--kill-after", "-1", "--", "true"], "argument --kill-after: -1 is below 0"),
         (["run", "--gpus", "0-", "--", "true"], "argument --gpus: '0-' is no GPU; give indices, ranges"),
-        (["run", "--strategy", "foo", "--", "true"], "unknown strategy 'foo'; choose one of bandit, bayesian"),
+        (["run", "--strategy", "foo", "--", "true"], "unknown strategy 'foo'; choose one of model, golden"),
         (
             ["run", "--strategy-option", "foo=1", "--", "true"],
             "unknown strategy option 'foo'; this strategy's options",

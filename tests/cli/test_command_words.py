@@ -105,7 +105,7 @@ def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
         ("run --metrc eds true", "unrecognized arguments: --metrc (did you mean --metric?) (see `autocap run --help`)"),
         ("devices --jsn", "unrecognized arguments: --jsn (did you mean --json?) (see `autocap devices --help`)"),
         ("run --metric engy true", "unknown metric 'engy' (did you mean energy?); choose one of energy, edp"),
-        ("run --strategy goldn true", "unknown strategy 'goldn' (did you mean golden?); choose one of bandit"),
+        ("run --strategy goldn true", "unknown strategy 'goldn' (did you mean golden?); choose one of model"),
         ("run --device emulatd true", "unknown device 'emulatd' (did you mean emulated?); choose one of auto"),
         ("run --device emulatd:x true", "unknown device 'emulatd:x' (did you mean emulated?); choose one of auto"),
         ("run --device emulated:tesla-v100/vgg1 true",
