@@ -233,7 +233,7 @@ def _option_of(entry: Entry, command: str) -> CommandOption | None:
             return option
     names = [option.name for option in known]
     meant = did_you_mean(entry.key, names if entry.table else [*names, *commands()])
-    if absent and not entry.table and not meant:
+    if absent and not entry.table and not meant and entry.key not in commands():
         return None
     which = f"autocap {entry.table} has" if entry.table else "there is"
     raise UsageError(
