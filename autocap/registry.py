@@ -89,6 +89,8 @@ _OURS = {
     },
     "prices": {"entsoe": f"{_GRID}.entsoe"},
     "carbon": {"gb": f"{_GRID}.great_britain", "electricitymaps": f"{_GRID}.electricity_maps"},
+    # What stands in the report of a run besides: functions of its summary and events that yield tables and sentences.
+    "sections": {"nodes": f"{_FLEET}.reports.nodes:section"},
     # What shows a record that is neither of a run nor of a sweep.
     "records": {"budget": f"{_FLEET}.reports.document:present_budget"},
 }
@@ -104,6 +106,7 @@ def absent(kind: str) -> set[str]:
     return _OURS.get(kind, {}).keys() - ours(kind).keys()
 
 
+@cache
 def plugged_in(kind: str) -> dict[str, str]:
     """What other packages have added, by name."""
     from importlib.metadata import entry_points  # slow to import, and seldom needed

@@ -35,7 +35,7 @@ ROOMS = {
     "runlog": "registry job",
     "prices": "registry job runlog",
     "controller": "measurement prices progress strategies",
-    "reports": "job runlog measurement prices progress",
+    "reports": "registry job runlog measurement prices progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",

@@ -4,6 +4,7 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -222,9 +223,12 @@ def load() -> None:
     from autocap.reports.live.view import View
     from autocap.sweep import document  # noqa: F401
 
-    for kind in ("events", "records"):
+    for kind in ("events", "records", "sections"):
         for name in registry.ours(kind):
             registry.load(kind, name)
+    for name in registry.plugged_in("sections"):
+        with suppress(Exception):  # which is said where it stands in the report
+            registry.load("sections", name)
     table = Table(heading="", titles=("W", ""), rows=(("1", "kept"),))
     empty = dict.fromkeys(("kicker", "headline", "aim", "label", "version"), "")
     nothing = Document(**empty, remarks=(), facts=(), warnings=(), body=(table,), job=(("command", ""),))

@@ -59,6 +59,15 @@ class Here:
         target = Target(engine="mine", job=found.id)
         return Carrier(target=target, names=found.nodes, open=lambda: Channel([*LABELLED, *agent], job=found))
 """,
+    "mine_section.py": """
+from autocap.reports.document import Sentences
+
+def section(summary, events):
+    yield Sentences(lines=(f"{len(events)} events, says mine",))
+
+def broken(summary, events):
+    raise LookupError("nothing")
+""",
     "mine_command.py": """
 class Hello:
     "Say hello."
@@ -84,6 +93,9 @@ mine = mine_source
 hello = mine_command:Hello
 [autocap.devices]
 mycard = mine_device
+[autocap.sections]
+mine = mine_section:section
+worse = mine_section:broken
 [autocap.transports]
 mine = mine_transport:Here
 """
@@ -120,7 +132,10 @@ def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
     events = [json.loads(line) for line in (outside / "run/events.jsonl").read_text().splitlines()]
     assert (events[0]["strategy"], events[0]["metric"]["name"]) == ("lowest", "ed3p")
     assert [one["value"] for one in events if one["event"] == "quoted"][:1] == [123.0]
-    assert autocap(outside, "report", "run").returncode == 0
+    report = autocap(outside, "report", "run")
+    assert report.returncode == 0
+    assert f"{len(events)} events, says mine" in report.stdout
+    assert "the section worse of this report failed: LookupError: nothing" in report.stdout
     refused = autocap(outside, "run", "--device", "emulated", "--carbon", "mine", "--", "true")
     assert "unknown source 'mine'; give a number" in refused.stderr
 
