@@ -19,6 +19,7 @@ from bench.cluster.oracle import Oracle, oracle
 from bench.cluster.truth import Counted, counted, played
 from bench.nvml_emulation import FileBoard
 from bench.strategies.cases import metric_named
+from bench.waiting import Late
 
 _ONE = "one node"
 _ENGINES = (_ONE, *sorted(up.ENGINES, reverse=True))
@@ -101,7 +102,7 @@ def _row(run: runs.Started, where: str, seed: int, judge: Oracle, places: Sequen
     status, over_s = run.wait(_LONGEST_S), time.monotonic()
     ranks = run.ranks()
     if status != 0 or not ranks:
-        raise runs.Late(f"the job on {where} ended with {status}: {run.told()}")
+        raise Late(f"the job on {where} ended with {status}: {run.told()}")
     result, truth = run.result(), played(places[0])
     kept_w = None if result["chosen"] is None else float(result["chosen"]["cap_w"][0])
     return Row(

@@ -23,6 +23,7 @@ from bench.faults.aftermath import (
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 from bench.nvml_emulation import Steps, Way
+from bench.waiting import waited
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
@@ -168,10 +169,7 @@ def _other_tool(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.controller.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
     scene.ended_with()
     expected = (ARRIVALS_MW[0], _OTHER_MW)
-    with_watchdog_s = BACK_WITHIN_S if killed else 0.0
-    began_s = time.monotonic()
-    while scene.limits_mw() != expected and time.monotonic() - began_s < with_watchdog_s:
-        time.sleep(0.01)
+    waited(lambda: scene.limits_mw() == expected, BACK_WITHIN_S if killed else 0.0)
     changed = difference(expected, scene.limits_mw())
     return ended(scene, replace(result, changed=changed), None if killed else "somebody else", expected)
 

@@ -17,7 +17,8 @@ from random import Random
 
 from bench.faults.aftermath import ended, kill, put_back, send
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import ARRIVALS_MW, LOOK_S, Late, Scene
+from bench.faults.processes import ARRIVALS_MW, LOOK_S, Scene
+from bench.waiting import Late
 
 _STDOUT = 1
 _PIPE_BYTES = 4096

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autocap.config import TuneConfig
 from autocap.config.spacing import MOST_CAPS
-from autocap.controller.search import Search
+from autocap.controller.search import NewStrategy, Search
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
@@ -161,7 +161,7 @@ class Drive:
 
 
 def drive(
-    new_strategy: Callable[[CapGrid, Metric, Measurement], StrategyLike],
+    make: NewStrategy,
     curve: CapCurve,
     metric: Metric,
     noise: float,
@@ -174,8 +174,8 @@ def drive(
     grid, powers_w, times_s = _on_grid(curve)
     strategies: list[StrategyLike] = []
 
-    def keep_new(found: Measurement, _: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
-        strategies.append(new_strategy(caps, by, found))
+    def keep_new(found: Measurement, before: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
+        strategies.append(make(found, before, caps, by))
         return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:

@@ -25,9 +25,10 @@ from bench.budget_faults.scene import Floor
 from bench.fuzz.case import Case
 from bench.fuzz.members.crowd import UIDS, Crowd, answered
 from bench.helper.people import GROUP, forked
-from bench.helper.served import Served, until
+from bench.helper.served import Served
 from bench.nvml_emulation import FileBoard, machine
 from bench.nvml_emulation.board import PlayedJob
+from bench.waiting import waited
 
 MOST_S = 2.0  # that the owner waits
 _STEP_W = 0.25
@@ -81,7 +82,7 @@ def _of_helper(cases: Sequence[Case]) -> Scene:
                     scene.waited_s = answered(lambda: _ask_helper(served.socket), _CROWD_S)
                 if lessee.put_back or served.limits_mw()[0] != _LENT_MW:
                     scene.complaints.append(f"a lease was harmed: its GPU is at {served.limits_mw()[0] / 1000:g} W")
-            if until(lambda: served.limits_mw() == found_mw, _READY_S) is None:
+            if waited(lambda: served.limits_mw() == found_mw, _READY_S) is None:
                 scene.complaints.append("a limit is not back")
             scene.complaints += [line for line in served.log() if "Traceback" in line or "internal fault" in line]
     _judge(scene)
