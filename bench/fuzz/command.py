@@ -21,8 +21,6 @@ from bench.fuzz.confined import Confined
 from bench.fuzz.helper import report
 from bench.fuzz.interpreter import become
 from bench.fuzz.kinds import KINDS
-from bench.fuzz.members import KIND as MEMBERS
-from bench.fuzz.members import scenes
 
 _CASES = 2000
 _SHARES = {**{kind: share for kind, (_, share) in KINDS.items()}, hostile.KIND: 2.0}
@@ -47,8 +45,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (default: 2)")
     args = parser.parse_args(argv)
     kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(_SHARES)
-    if unknown := set(kinds) - {*_SHARES, MEMBERS}:
-        parser.error(f"unknown kind {', '.join(sorted(unknown))}; choose from {', '.join([*_SHARES, MEMBERS])}")
+    if unknown := set(kinds) - set(_SHARES):
+        parser.error(f"unknown kind {', '.join(sorted(unknown))}; choose from {', '.join(_SHARES)}")
     if args.cases < 1 or args.jobs < 1:
         parser.error("--cases and --jobs are at least 1")
     cases = drawn(kinds, args.cases, args.seed) if args.case is None else [Case(k, args.seed, args.case) for k in kinds]
@@ -58,7 +56,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         outcomes = play([case for case in cases if case.kind in KINDS], keep=args.keep, at_once=args.jobs)
         clients = report.played(sorted(case for case in cases if case.kind == hostile.KIND))
-        found = scenes.played(sorted(case for case in cases if case.kind == MEMBERS))
     except KeyboardInterrupt:
         print("bench fuzz: interrupted", file=sys.stderr)
         return 130
@@ -66,10 +63,6 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(table(outcomes)))
     if clients:
         print("\n".join(report.table(clients)))
-    if found:
-        print("\n".join([scenes.HEAD, *(scene.row for scene in found)]))
-    elif MEMBERS in kinds:
-        print("members: not played, as only root can be several users")
     print(f"{len(cases)} cases, seed {args.seed}, {time.monotonic() - began_s:.0f} s")
     for one in sorted(outcomes, key=lambda one: one.case):
         for column, complaint in one.complaints.items():
@@ -77,18 +70,14 @@ def main(argv: Sequence[str]) -> int:
             print(f"{column}: {one.case}: {words[:160]!a}: {complaint[:300]!a}")
     for column, complaint in report.complaints(clients):
         print(f"{column}: {complaint[:400]}")
-    for scene in found:
-        for complaint in scene.complaints:
-            print(f"{scene.name}: {complaint[:400]}")
-    gave_way = [*(one.complaints for one in outcomes), *(one.complaints for one in found), report.complaints(clients)]
+    gave_way = [*(one.complaints for one in outcomes), report.complaints(clients)]
     return int(any(gave_way))
 
 
 def drawn(kinds: Sequence[str], count: int, seed: int) -> list[Case]:
     """That many cases, each kind by its share and at least once, the kinds mixed."""
-    shares = {kind: _SHARES.get(kind, 1.0) for kind in kinds}  # one that has none is played only where it is named
-    whole = sum(shares.values())
-    of_kind = {kind: max(1, round(count * shares[kind] / whole)) for kind in kinds}
+    whole = sum(_SHARES[kind] for kind in kinds)
+    of_kind = {kind: max(1, round(count * _SHARES[kind] / whole)) for kind in kinds}
     cases = [(index / of_kind[kind], Case(kind, seed, index)) for kind in kinds for index in range(of_kind[kind])]
     return [case for _, case in islice(sorted(cases), count)]
 
