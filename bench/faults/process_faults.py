@@ -1,6 +1,5 @@
 """The faults that need real processes, by name: signals at a random moment, death, hanging, another tool."""
 
-import os
 import signal
 import tempfile
 import time
@@ -184,20 +183,6 @@ def _watchdog_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     return kill(scene, result)
 
 
-def _terminal_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """Whoever read our stderr has gone: nothing can be said, and the child must not feel it."""
-
-    def hang_up() -> None:
-        reader, writer = os.pipe()
-        os.close(reader)
-        os.dup2(writer, 2)
-
-    scene.start("run", prepare=hang_up)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"run ended with {status}"
-    return ended(scene, replace(result, harmed=harmed))
-
-
 KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGKILL at a random moment": _killed,
     "SIGKILL with a cap set": _killed_capped,
@@ -214,14 +199,9 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "run directory's disk full": file_faults.full,
     "journal of a dead owner": file_faults.stale,
     "another process sets a limit": _other_tool,
-    "terminal gone": _terminal_gone,
-    "streams closed": resource_faults.streams_closed,
-    "stderr a full pipe": resource_faults.stderr_full,
     "descriptors used up": resource_faults.no_descriptors,
     "state directory gone and killed": resource_faults.state_directory_gone,
-    "exporter flooded": resource_faults.exporter_flooded,
     "killed beside a meter": resource_faults.meter_left,
     STARVING: resource_faults.starved,
     "sudo: the user tampers": sudo_faults.hostile,
-    "sudo: links and secrets": sudo_faults.planted,
 }

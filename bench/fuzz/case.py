@@ -33,14 +33,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A command line. module: as of `python -m`. streams: what stands in place of a standard stream, by descriptor:
-    "closed", "full" (no room), "gone" (a pipe that nobody reads any more) or "stuck" (a full pipe).
-    talks: it tells on stderr how it goes on, so that its lines are not counted.
-    """
+    """A command line. module: as of `python -m`. talks: it tells on stderr how it goes on, so that its lines are not
+    counted."""
 
     words: tuple[str, ...]
     module: str = "autocap"
-    streams: Mapping[int, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     talks: bool = False
 
@@ -84,10 +81,10 @@ def _complaints(call: Call | None, status: int | None, peak_mb: float, out: str,
     if peak_mb > LIMIT_MB:
         yield memory, f"{peak_mb:.0f} MB"
     said = err.count("\n") + (not err.endswith("\n") and bool(err))
-    failed = status in (1, 2, *_OF_SHELLS) and 1 not in call.streams  # it may have done all but to print
+    failed = status in (1, 2, *_OF_SHELLS)
     if failed and not call.talks:
         said -= min(1, err.count(_WARNING))
-        if said > 1 or (said == 0 and not out and not {1, 2} & call.streams.keys()):
+        if said > 1 or (said == 0 and not out):
             yield lines, f"{said} lines on stderr, status {status}: {err[:300]!r}"
     elif status is not None and said > _MOST_LINES and not call.talks:
         yield lines, f"{said} lines on stderr, status {status}: {err[:300]!r}"

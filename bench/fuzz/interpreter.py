@@ -20,7 +20,7 @@ _FLUSH_FAILED = 120  # Python's own status for it
 def become(call: Call, folder: Path) -> NoReturn:
     """Be `python -m MODULE WORDS`. Its streams go into files in the folder."""
     (folder / CALL).write_bytes(repr(asdict(call)).encode("utf-8", "surrogatepass"))
-    _connect(call, folder)
+    _connect(folder)
     for name in [name for name in os.environ if name.startswith(("AUTOCAP_", "SUDO_"))]:
         del os.environ[name]
     home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "home-state"), "NO_COLOR": "1", "COLUMNS": "120"}
@@ -30,41 +30,19 @@ def become(call: Call, folder: Path) -> NoReturn:
     os._exit(_status(call.module))
 
 
-def _connect(call: Call, folder: Path) -> None:
-    opened = {
-        0: os.open(os.devnull, os.O_RDONLY),
-        1: os.open(folder / OUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-        2: os.open(folder / ERR, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-    }
-    for fd, how in call.streams.items():
-        if how == "full":
-            opened[fd] = os.open("/dev/full", os.O_WRONLY)
-        elif how in ("gone", "stuck"):
-            reader, opened[fd] = os.pipe()
-            if how == "gone":
-                os.close(reader)
-            else:
-                os.set_blocking(opened[fd], False)
-                with suppress(BlockingIOError):
-                    while True:
-                        os.write(opened[fd], b"\n" * 65536)
-                os.set_blocking(opened[fd], True)
-    for fd, file in opened.items():
+def _connect(folder: Path) -> None:
+    """The standard streams as the interpreter opens them: nothing, and two files."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        place = folder / (OUT, ERR)[fd - 1] if fd else os.devnull
+        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND if fd else os.O_RDONLY, 0o600)
         os.dup2(file, fd)
         os.close(file)
-    for fd, how in call.streams.items():
-        if how == "closed":
-            os.close(fd)
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = _stream(fd, call.streams.get(fd) == "closed")
+        stream = _stream(fd)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
-def _stream(fd: int, closed: bool) -> TextIO | None:
-    """A standard stream as the interpreter opens it; `None` for one that is closed."""
-    if closed:
-        return None
+def _stream(fd: int) -> TextIO:
     errors = "backslashreplace" if fd == 2 else "strict"
     return open(fd, "w" if fd else "r", encoding="utf-8", errors=errors, buffering=1 if fd == 2 else -1, closefd=False)
 

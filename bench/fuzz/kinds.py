@@ -1,8 +1,6 @@
 """The kinds of cases: what each puts into the case's folder, and the command line that meets it."""
 
 import json
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,11 +16,6 @@ Maker = Callable[[Random, Path, Specimens], Call]
 _OBSERVE = {"AUTOCAP_OBSERVE": "1"}  # whatever the machine has, nothing of it is to be set
 _REPORTS = (("report",), ("report",), ("report", "--json"), ("report", "--html"), ("report", "--follow"))
 _JOB = ("--", "true")
-# Each ends or gives a power: one that does neither is awaited for ten seconds, as users are told.
-_METERS = (
-    *("head -c 999999 /dev/zero", "head -c 999999 /dev/urandom", "yes | head -c 999999", "yes 100", "false"),
-    *("nowhere", "kill -9 $$", "echo 100; exec cat /dev/zero", "echo 100; sleep 1; exec yes 1e400"),
-)
 
 
 def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
@@ -43,48 +36,6 @@ def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     if random.random() < 0.03:
         name = random.choice((texts.text(random), "", "--", "-h", "--version", "--help"))
     return Call(words=(name, *words), environment=_OBSERVE, talks=name in ("run", "sweep"))
-
-
-def numbers(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """One option with a number that is none, or not one of that size; the rest is sound."""
-    name = random.choice(("run", "run", "attach", "sweep", "period"))
-    option = random.choice([one for one in arguments.options(name) if one.nargs != 0])
-    flag = option.option_strings[-1]
-    text = texts.number(random) if flag not in ("--out", "--warm-start") else arguments.value(random, flag)
-    given = [f"{flag}={text}"] if random.random() < 0.7 else [flag, text]
-    if name == "period":
-        (folder / "trace.csv").write_bytes(specimens.trace)
-        return Call(words=("period", *given, "trace.csv"), environment=_OBSERVE)
-    if name == "attach":
-        return Call(
-            words=("attach", *(() if flag == "--pid" else ("--pid", str(os.getppid()))), *given), environment=_OBSERVE
-        )
-    device = (
-        () if flag == "--device" else ("--device", random.choice(("nvml", "emulated") if name == "run" else ("nvml",)))
-    )
-    return Call(words=(name, *device, *given, *_JOB), environment=_OBSERVE, talks=True)
-
-
-def patterns(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Regular expressions for --progress."""
-    words = ("run", "--device", "nvml", f"--progress=regex:{texts.pattern(random)}", *_JOB)
-    return Call(words=words, environment=_OBSERVE)
-
-
-def commands(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Commands to run that are none."""
-    (folder / "script").write_bytes(
-        random.choice((b"", b"#!/nowhere\n", b"#!" + b"x" * 5000, b"\x7fELF\0", b"true\n", b"\0"))
-    )
-    (folder / "script").chmod(random.choice((0o755, 0o755, 0o644)))
-    os.mkfifo(folder / "fifo")
-    command = random.choice(
-        ("./script", "./fifo", ".", "/", "/dev/null", "/dev/zero", "nowhere", "./script/x", texts.text(random))
-    )
-    words = ["run", *random.choice(((), (), ("--device", "auto"), ("--device", "emulated"))), "--quiet", "--", command]
-    return Call(
-        words=(*words, *[texts.text(random) for _ in range(random.randrange(3))]), environment=_OBSERVE, talks=True
-    )
 
 
 def traces(random: Random, folder: Path, specimens: Specimens) -> Call:
@@ -200,64 +151,8 @@ def curves(random: Random, folder: Path, specimens: Specimens) -> Call:
     return _curves(random, "curves.csv")
 
 
-def processes(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Processes to attach to: others', threads, none at all."""
-    there = [name for name in os.listdir("/proc") if name.isdigit()]
-    pid = random.choice((random.choice(there), random.choice(there), "1", "2", "0", "-1", texts.number(random)))
-    return Call(words=("attach", f"--pid={pid}", "--device", "nvml"), environment=_OBSERVE)
-
-
-def streams(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Standard streams that are closed, full, or read by nobody."""
-    _whole(folder, specimens)
-    (folder / "trace.csv").write_bytes(specimens.trace)
-    words: tuple[str, ...] = random.choice(
-        (
-            *(
-                ("report", "run"),
-                ("report", "--json", "run"),
-                ("report", "--html", "run"),
-                ("report", "--follow", "run"),
-                ("report", "run", "run"),
-                ("runs", "."),
-            ),
-            *(
-                ("period", "trace.csv"),
-                ("period", "--json", "trace.csv"),
-                ("restore",),
-                ("restore", "--json"),
-                ("--help",),
-            ),
-            *(("--version",), ("run", "--help"), ("devices",), ("nothing",), ("report", "nowhere"), ("run",)),
-            *(("run", "--device", "auto", *_JOB), ("run", "--json", "--device", "auto", *_JOB), ("period", "nowhere")),
-        )
-    )
-    runs_job = words[0] == "run" and words[-1] == "true"
-    kinds = ("closed", "full", "gone", "stuck") if runs_job else ("closed", "full", "gone")
-    chosen = {fd: random.choice(kinds if fd == 2 else kinds[:3]) for fd in (1, 2) if random.random() < 0.6}
-    if random.random() < 0.4:
-        chosen[0] = "closed"
-    return Call(words=words, streams=chosen, environment=_OBSERVE, talks=runs_job)
-
-
-def meters(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Meters of the whole machine that print what is no power."""
-    printed = (
-        random.choice((*texts.NUMBERS[:40], *texts.ESCAPES, "x" * 200_000)).replace("\0", "").replace("\ud800", "")
-    )
-    (folder / "meter").write_bytes(b"#!/bin/sh\ncat <<'END'\n" + os.fsencode(printed) + b"\nEND\n")
-    (folder / "meter").chmod(stat.S_IRWXU)
-    meter = random.choice(("./meter", "./meter", *_METERS))
-    words = ("run", "--device", "emulated", "--node-power", f"command:{meter}", *_JOB)
-    return Call(words=words, environment=_OBSERVE, talks=True)
-
-
 KINDS: dict[str, tuple[Maker, float]] = {  # and their shares
     "command lines": (command_lines, 3.0),
-    "numbers": (numbers, 2.5),
-    "patterns": (patterns, 0.3),
-    "commands": (commands, 0.3),
-    "processes": (processes, 0.3),
     "traces": (traces, 3.0),
     "runs": (runs, 4.0),
     "sweeps": (sweeps, 1.5),
@@ -266,8 +161,6 @@ KINDS: dict[str, tuple[Maker, float]] = {  # and their shares
     "journals": (journals, 2.0),
     "curves": (curves, 0.5),
     "odd places": (odd_places, 1.0),
-    "streams": (streams, 0.8),
-    "meters": (meters, 0.05),
     "readings": (readings.maker, 1.0),
 }
 

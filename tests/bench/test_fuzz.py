@@ -35,7 +35,6 @@ def outcome(
         (outcome(status=1, err="autocap: warning: 9 lines are damaged\nautocap: the run has no start\n"), set()),
         (outcome(status=1, err="autocap: warning: line 1\nautocap: warning: line 2\nautocap: no start\n"), {LINES}),
         (outcome(status=1, out="one limit is still away\n"), set()),
-        (outcome(call=Call(words=("report",), streams={2: "closed"}), status=1), set()),
         (outcome(call=Call(words=("run",), talks=True), err="autocap: a\n" * 50), set()),
         (outcome(call=Call(words=("run",)), status=127, err="autocap: not found\n"), set()),
         (outcome(status=1, err="Traceback (most recent call last):\n  File\nValueError: x\n"), {TRACES, LINES}),
@@ -81,7 +80,7 @@ def test_the_table_counts_by_kind_and_in_all() -> None:
 
 
 def test_a_handful_of_cases_are_played_and_nothing_is_left(tmp_path: Path) -> None:
-    kinds = "command lines,patterns,processes,journals"
+    kinds = "command lines,warm starts,curves,journals"
     done = fuzz(tmp_path, "--cases", "8", "--kinds", kinds)
     assert "the bench could not make this case" not in done.stdout
     last = next(line for line in done.stdout.splitlines() if line.startswith("all ")).split()
