@@ -1,14 +1,13 @@
 """What the commands that inject faults have in common: options, which kind meets which seed, and what is printed."""
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import cycle, islice
 from pathlib import Path
 from types import MappingProxyType
 
+from bench.common import add_json, write_json
 from bench.faults.outcome import Outcome, table
 
 
@@ -19,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser, count: int, what: str = "in all
     parser.add_argument(
         "--kinds", metavar=f"A{separator}B", help="only these kinds of fault, by the names in the table (default: all)"
     )
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome as a list")
+    add_json(parser, "every outcome")
 
 
 def chosen(
@@ -69,8 +68,7 @@ def report(
         for complaint in one.complaints:
             print(f"\n{one.kind}, seed {one.seed}: {complaint}")
             print("\n".join(f"    {text}" for text in one.said[-said:]))
-    if out is not None:
-        out.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
+    write_json(out, outcomes)
     return int(any(one.complaints for one in outcomes))
 
 

@@ -16,11 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import UsageError
+from bench.common import markdown
 from bench.strategies.curve_set.knees import AT_KNEE, BELOW_KNEE
 from bench.strategies.curves import CapCurve, read
 
 Floats = NDArray[np.float64]
 
+_HEADINGS = (
+    *("family", "n", "knee: draw below which T > 1.03", "T at 0.9, 0.8, 0.7 of the knee's draw"),
+    *("draw at the energy optimum", "energy there", "draw / cap where it binds", "lowest draw", "T there"),
+)
 _APART = 0.015  # of the uncapped draw: where draws differ by more than a run's error
 
 
@@ -73,11 +78,7 @@ def _knee(draws: Floats, times: Floats) -> float:
 
 def table(curves: Sequence[CapCurve]) -> Iterator[str]:
     """A line per family of a Markdown table."""
-    yield (
-        "| family | n | knee: draw below which T > 1.03 | T at 0.9, 0.8, 0.7 of the knee's draw | "
-        "draw at the energy optimum | energy there | draw / cap where it binds | lowest draw | T there |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from markdown(*_HEADINGS)
     for family, some in groupby(sorted(curves, key=lambda curve: curve.family), key=lambda curve: curve.family):
         found = [traits(curve) for curve in some]
         columns = {
