@@ -251,7 +251,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooting.md")}  # what begins with autocap
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
 FOREIGN = {  # of other programs; any of ours
-    *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option"),
+    *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option", "--hypothesis-seed"),
     *("--me", "--comment", "--overlap", "--exclusive", "--signal", "--full", "--gres", "--gpus-per-node"),  # of Slurm's
 }
 
