@@ -5,7 +5,7 @@ Lines are those of the protocol, so that writing and reading them costs what it 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -205,24 +205,9 @@ class VirtualAgent:
         steps, node = self.machine.steps(), self.machine.node()
         return Row(
             t_s=self.own_s(),
-            readings=tuple(
-                Reading(
-                    t_s=self.stamp(one.t_s),
-                    power_w=one.power_w,
-                    energy_j=one.energy_j,
-                    requested_w=one.requested_w,
-                    enforced_w=one.enforced_w,
-                    sm_clock_hz=one.sm_clock_hz,
-                    cap_binding=one.cap_binding,
-                    throttled=one.throttled,
-                    utilisation=one.utilisation,
-                )
-                for one in self.machine.read()
-            ),
-            steps=None if steps is None else StepReading(count=steps.count, t_s=self.stamp(steps.t_s)),
-            node=None
-            if node is None
-            else NodeReading(t_s=self.stamp(node.t_s), power_w=node.power_w, whole=node.whole, energy_j=node.energy_j),
+            readings=tuple(replace(one, t_s=self.stamp(one.t_s)) for one in self.machine.read()),
+            steps=None if steps is None else replace(steps, t_s=self.stamp(steps.t_s)),
+            node=None if node is None else replace(node, t_s=self.stamp(node.t_s)),
         )
 
 

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -118,16 +118,6 @@ def read(path: Path) -> list[CapCurve]:
 def _curve(name: str, rows: Sequence[tuple[float, float, float]]) -> CapCurve:
     caps_w, powers_w, times_s = zip(*rows, strict=True)
     return CapCurve(name=name, caps_w=caps_w, powers_w=powers_w, times_s=times_s)
-
-
-def write(path: Path, curves: Iterable[CapCurve]) -> None:
-    """Write curves as `read` reads them."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for curve in curves:
-            for row in zip(curve.caps_w, curve.powers_w, curve.times_s, strict=True):
-                writer.writerow([curve.name, *(f"{value:.6g}" for value in row)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
