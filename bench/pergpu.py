@@ -7,7 +7,6 @@ sensors and the step counter show. What is held is then judged by the same node 
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Simu
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.records import Measurement
+from bench.common import add_seeds, played, seeds_of
 from bench.simulation.jobs import certain, tune
 from bench.strategies.cases import metric_named
 
@@ -75,8 +75,7 @@ def main(argv: Sequence[str]) -> int:
     """Play the jobs and print the table; 1 where a promise is not kept on the node whose cards differ."""
     parser = argparse.ArgumentParser(prog="python -m bench pergpu", description=__doc__)
     parser.add_argument("--metrics", default="energy,edp,eds", help="by comma (default: energy,edp,eds)")
-    parser.add_argument("--seeds", type=int, default=40, help="jobs a metric (default: 40)")
-    parser.add_argument("--seed-base", type=int, default=0, help="the first seed (default: 0)")
+    add_seeds(parser, 40, "jobs a metric")
     parser.add_argument("--profile", default="quadro-rtx-6000/resnet50", help="default: quadro-rtx-6000/resnet50")
     parser.add_argument("--gpus", type=int, default=8, help="of the node (default: 8)")
     parser.add_argument("--spread", type=float, default=0.05, help="of the cards' efficiency (default: 0.05)")
@@ -92,11 +91,10 @@ def main(argv: Sequence[str]) -> int:
             jitter=args.jitter,
         )
         for metric in args.metrics.split(",")
-        for seed in range(args.seed_base, args.seed_base + args.seeds)
+        for seed in seeds_of(args)
     ]
     begin_s = time.perf_counter()
-    with ProcessPoolExecutor() as pool:
-        rows = [row for row in pool.map(play, cases) if row is not None]
+    rows = [row for row in played(play, cases) if row is not None]
     print("\n".join(table(rows)))
     print(f"\n{len(rows)} of {len(cases)} jobs kept a common cap, {time.perf_counter() - begin_s:.0f} s")
     return 0 if all(promised(rows, metric) for metric in {row.case.metric for row in rows}) else 1

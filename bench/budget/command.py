@@ -20,6 +20,7 @@ from bench.budget.play import RULES, Result, play
 from bench.budget.story import story
 from bench.budget_faults import command as faults
 from bench.budget_nodes import command as nodes
+from bench.common import add_seeds
 from bench.strategies.curve_set import named
 
 _DROP_S, _END_S = 420.1, 480.0
@@ -136,8 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of a fleet's curves: those of bench strategies, or their sets, as knees (default: the published twelve)",
     )  # fmt: skip
     parser.add_argument("--rules", default=";".join(RULES), metavar="LIST", help="by semicolon (default: all)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="stories of each kind (default 1)")
-    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    add_seeds(parser, 1, "stories of each kind")
     parser.add_argument("--jobs", type=int, default=10_000, metavar="N", help="of plan (default 10000)")
     parser.add_argument("--quick", action="store_true", help="ten jobs at 80 %%, or one seed")
     return parser

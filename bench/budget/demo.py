@@ -6,21 +6,20 @@ budget with its socket and watchdog, the trainings and their steps.
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bench.nvml_emulation import FileBoard, environment, machine
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
+from bench.faults.boards import Boards
+from bench.nvml_emulation import FileBoard, environment, machine, plain
+from bench.waiting import Late
 
 PROFILES = ("quadro-rtx-6000/resnet50", "quadro-rtx-6000/alexnet")
 BUDGET_W, LESS_W = 380, 270
@@ -32,10 +31,6 @@ _SEARCH = ("--metric", "eds", "--k", "1.2", "--target-stderr", "2%", "--trial-se
            "--no-memory")  # fmt: skip
 
 
-class DemoFailed(Exception):
-    """Something did not come; the message says what."""
-
-
 def main(argv: Sequence[str]) -> int:
     """The whole of it; the exit status."""
     argparse.ArgumentParser(prog="python -m bench budget demo", description=__doc__).parse_args(argv)
@@ -43,29 +38,27 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return Demo(Path(folder)).play()
-        except DemoFailed as error:
+        except Late as error:
             print(f"bench: {error}", file=sys.stderr)
             return 1
 
 
-class Demo:
+class Demo(Boards):
     """A machine of two cards with its processes. folder: for what nobody needs afterwards."""
 
     def __init__(self, folder: Path) -> None:
         made = replace(machine(PROFILES[0], gpus=len(PROFILES)), start_s=None, sensor="v100")
-        self._board = FileBoard.create(folder / "machine.json", made)
-        self._found_mw = self._limits_mw()
-        self._physics = Physics(shared_clock(self._board))
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
+        board = FileBoard.create(folder / "machine.json", made)
+        super().__init__([board], board.limits_mw(), patience_s=_PATIENCE_S, look_s=_LOOK_S)
         ours = {"AUTOCAP_STATE_DIR": str(folder / "state"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._env = environment(folder / "machine.json", {**plain, **ours})
+        self._env = environment(folder / "machine.json", plain() | ours)
 
     def play(self) -> int:
         with self._started("budget", "budget", str(BUDGET_W)) as budget:
-            self._until(lambda: budget.poll() is not None or self._within(BUDGET_W), "the budget is held")
+            self.until(lambda: budget.poll() is not None or self.is_within(BUDGET_W), "the budget is held")
             trainings = [self._training(gpu, profile) for gpu, profile in enumerate(PROFILES)]
             with trainings[0] as first, trainings[1] as second:
-                self._until(lambda: len(self._board.read().jobs) == len(PROFILES), "both train")
+                self.until(lambda: len(self.board.read().jobs) == len(PROFILES), "both train")
                 time.sleep(_DROP_S)
                 self._show("budget", "status")
                 self._drop()
@@ -76,7 +69,7 @@ class Demo:
             self._show("budget", "end")
             budget.wait(_PATIENCE_S)
         self._show("report", record)
-        back = self._limits_mw() == self._found_mw
+        back = self.are_back()
         print(f"the trainings ended with {statuses}; the limits found are {'' if back else 'NOT '}back", flush=True)
         print(f"the page is {record}/report.html; `autocap runs` lists the trainings' own", flush=True)
         return 0 if back and not any(statuses) else 1
@@ -90,9 +83,9 @@ class Demo:
         """Another budget, and how soon it was kept, by the board's own limits and sensors."""
         told_s = time.monotonic()
         word = subprocess.Popen(self._said("budget", "set", str(LESS_W)), env=self._env, text=True)
-        self._until(lambda: self._within(LESS_W), "the limits are lowered")
+        self.until(lambda: self.is_within(LESS_W), "the limits are lowered")
         lowered_s = time.monotonic() - told_s
-        self._until(lambda: self._power_w() <= LESS_W, "the cards draw less")
+        self.until(lambda: self.power_w() <= LESS_W, "the cards draw less")
         drawn_s = time.monotonic() - told_s
         word.wait(_PATIENCE_S)
         print(
@@ -129,24 +122,6 @@ class Demo:
     def _said(self, *words: str) -> list[str]:
         print(f"$ autocap {' '.join(words)}".replace(sys.executable, "python"), flush=True)
         return [*_AUTOCAP, *words]
-
-    def _limits_mw(self) -> list[int]:
-        return [self._board.requested_mw(gpu) for gpu in range(len(PROFILES))]
-
-    def _within(self, watts: float) -> bool:
-        return sum(self._limits_mw()) <= 1000 * watts
-
-    def _power_w(self) -> float:
-        self._physics.sync(self._board.read())
-        return sum(self._physics.shown(gpu).power_w for gpu in range(len(PROFILES)))
-
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Raises DemoFailed."""
-        latest_s = time.monotonic() + _PATIENCE_S
-        while not condition():
-            if time.monotonic() > latest_s:
-                raise DemoFailed(f"not within {_PATIENCE_S:g} s: {what}")
-            time.sleep(_LOOK_S)
 
 
 def _tell(name: str, process: "subprocess.Popen[str]") -> None:

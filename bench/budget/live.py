@@ -19,13 +19,12 @@ from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.config import Policy
 from autocap.progress import StepProgress
-from autocap.records import GpuInfo, Measurement, Sample, SensorInfo, Trial
+from autocap.records import GpuInfo, Sample, SensorInfo
 from autocap.session.caps import cap_grid
 from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
-from autocap.strategies.grid import CapGrid
 from bench.budget.curves import job_curve, seed_kinds
 from bench.simulation.jobs import Log, SimulatedActuator
+from bench.simulation.strategies import new_strategy
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25
@@ -37,22 +36,17 @@ _END_W = 1.0
 
 
 def controller_of(
-    config: TuneConfig, gpus: Sequence[GpuInfo], sensor: SensorInfo, found_w: Sequence[float], rng: np.random.Generator
+    config: TuneConfig, gpus: Sequence[GpuInfo], sensor: SensorInfo, found_w: Sequence[float], seed: int
 ) -> Controller:
     """That tunes a job whose steps are counted, with the strategy `model`. found_w: the limits found, watts."""
-    grid, factory = cap_grid(config, gpus, found_w), registry.find("model")
-
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-        options = registry.option_values(factory, ())
-        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before, options=options)
-
+    grid = cap_grid(config, gpus, found_w)
     return Controller(
         config=config,
         sensor=sensor,
         original_w=tuple(found_w),
         grid=grid,
         progress=StepProgress(),
-        new_strategy=new_strategy,
+        new_strategy=new_strategy(registry.find("model"), grid, seed),
     )
 
 
@@ -64,13 +58,8 @@ class LiveJob:
         self.device = SimulatedDevice(self.clock, SimulatedJob(profile=profile), seed=seed)
         self.found_w = profile.cap_range.default_w
         self._actuator = SimulatedActuator(self.device, [self.found_w])
-        self.controller = controller_of(
-            TuneConfig(metric=METRIC),
-            self.device.gpus,
-            self.device.sensor,
-            (self.found_w,),
-            np.random.default_rng(seed),
-        )
+        config = TuneConfig(metric=METRIC)
+        self.controller = controller_of(config, self.device.gpus, self.device.sensor, (self.found_w,), seed)
         self.log = Log()
         self.set_w = self.drawn_w = self.found_w
         self._next_s = 0.0

@@ -74,9 +74,7 @@ class _Tuner:
         self._found_w = min(found_w)
         device = NvmlDevice(node.library, job.uuids, node.clock, observe=False, watch_s=0.0)
         self._read, self._is_told = device.read, False
-        self.controller = controller_of(
-            TuneConfig(metric=metric), device.gpus, device.sensor, found_w, np.random.default_rng(seed)
-        )
+        self.controller = controller_of(TuneConfig(metric=metric), device.gpus, device.sensor, found_w, seed)
         self._act(self.controller.grant(self.next_s, self.tenant.ceiling_w))
 
     def sample(self) -> None:

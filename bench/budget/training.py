@@ -8,7 +8,6 @@ autocap is in it: `autocap run` counts the steps of the optimiser by itself.
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +16,8 @@ import torch
 from bench.nvml_emulation import STATE_VARIABLE, FileBoard
 from bench.nvml_emulation.board import PlayedJob
 from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
+from bench.nvml_emulation.player import iterations
 
-_LOOK_S = 0.01
 _AFTER_S = 0.5  # until the card's first iteration begins
 _CLASSES, _FEATURES, _BATCH = 10, 32, 64
 
@@ -46,27 +44,16 @@ def train(gpu: int, profile: str, seconds: float) -> tuple[int, float, float]:
     clock = shared_clock(board)
     job = PlayedJob(gpus=(gpu,), pid=os.getpid(), start_s=clock.now() + _AFTER_S, profile=profile)
     board.update(lambda state: state.with_job(job))
-    physics, done, losses = Physics(clock), 0, []
+    steps, done, losses = iterations(board, gpu), 0, []
     while clock.now() < job.start_s + seconds:
         labels = torch.randint(_CLASSES, (_BATCH,))
         loss = torch.nn.functional.cross_entropy(network(centres[labels] + torch.randn(_BATCH, _FEATURES)), labels)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own
-        _await_step(physics, board, gpu, done)
+        done = next(steps)
         optimiser.step()
-        done += 1
         losses.append(float(loss.detach()))
     return done, losses[0], losses[-1]
-
-
-def _await_step(physics: Physics, board: FileBoard, gpu: int, done: int) -> None:
-    """Until the card has ended one iteration more."""
-    while True:
-        physics.sync(board.read())
-        reading = physics.steps(gpu)
-        if reading is not None and reading.count > done:
-            return
-        time.sleep(_LOOK_S)
 
 
 if __name__ == "__main__":

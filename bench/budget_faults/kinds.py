@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,93 +11,119 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Protocol, TypeVar
 
 from autocap.errors import AutocapError
-from bench.budget_faults.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Floor
+from bench.budget_faults.scene import BUDGET_W, LESS_W, Floor
+from bench.faults.aftermath import send
+from bench.faults.boards import Boards
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import Late
+from bench.waiting import Late, waited
 
 LEASE_S = 3.0
 _SETTLES_S = 4.0  # after a fault, before the budget is ended
-_RANDOM_S = 3.0  # a random moment
+RANDOM_S = 3.0  # a random moment
+
+
+class Budget(Protocol):
+    """One that runs, on one machine or several."""
+
+    @property
+    def supervisor(self) -> "subprocess.Popen[bytes] | None": ...
+
+    def manager_pid(self) -> int: ...
+
+    def tell(self, watts: float) -> float: ...
+
+    def is_whole(self) -> bool: ...
+
+    def entries(self) -> list[str]: ...
+
+    def end(self) -> None: ...
+
+
+B = TypeVar("B", bound=Budget)
+Act = Callable[[B, Random], bool]  # what is done; whether the budget goes on
 
 
 def injected(kind: str, seed: int) -> Outcome:
     """One injection into a budget of its own."""
-    rng, result = Random(f"{kind} {seed}"), Outcome(kind=kind, seed=seed)
+    rng, result, act = Random(f"{kind} {seed}"), Outcome(kind=kind, seed=seed), KINDS[kind]
     with TemporaryDirectory() as folder, Floor(Path(folder) / "floor") as floor:
         try:
-            return replace(_played(floor, rng, KINDS[kind], result), said=floor.said())
+            floor.start_jobs(3)
+            floor.start_budget(BUDGET_W)
+            if act in WITH_TUNER:
+                floor.start_tuner(3)
+            return replace(played(floor, floor, rng, act, result), harmed=floor.harmed(), said=floor.said())
         except Late as error:
             return replace(result, hung=str(error), said=floor.said())
 
 
-def _played(floor: Floor, rng: Random, act: Callable[[Floor, Random], bool], result: Outcome) -> Outcome:
-    floor.start_jobs(3)
-    floor.start_budget(BUDGET_W)
-    if act in WITH_TUNER:
-        floor.start_tuner(3)
-    begun_s = floor.now_s()
-    time.sleep(rng.uniform(0, _RANDOM_S))
-    goes_on = act(floor, rng)
+def played(boards: Boards, budget: B, rng: Random, act: Act[B], result: Outcome, within_s: float = 10.0) -> Outcome:
+    """Do it at a random moment, and see whether the budget is kept, and whether all is back within so long after its
+    end. Raises Late."""
+    begun_s = boards.now_s()
+    time.sleep(rng.uniform(0, RANDOM_S))
+    goes_on = act(budget, rng)
     changed = None
     if goes_on:
         time.sleep(_SETTLES_S)
-        floor.until(lambda: floor.standing() is not None, "a manager answers")
-        ended_s = floor.now_s()
-        floor.end()
-        above_s = floor.above(BUDGET_W, begun_s, ended_s)
+        boards.until(budget.is_whole, "it is whole again")
+        ended_s = boards.now_s()
+        budget.end()
+        above_s = boards.above(BUDGET_W, begun_s, ended_s)
         changed = f"above the budget for {above_s:.2f} s" if above_s > LEASE_S else None
         result = replace(result, back_s=above_s)
     began_s = time.monotonic()
-    with suppress(Late):
-        floor.until(lambda: floor.are_back() and not _of_devices(floor), "all is back", 10.0)
+    waited(lambda: boards.are_back() and not budget.entries(), within_s)
     if not goes_on:
         result = replace(result, back_s=time.monotonic() - began_s)
-    left = _of_devices(floor)
-    changed = changed or difference(ARRIVALS_MW, floor.limits_mw())
-    changed = changed or (f"{', '.join(left)} lies in the state directory" if left else None)
-    return replace(result, changed=changed, harmed=floor.harmed())
+    left = budget.entries()
+    changed = changed or difference(boards.found_mw, boards.limits_mw())
+    return replace(result, changed=changed or (f"{', '.join(left)} lies in a state directory" if left else None))
 
 
-def _of_devices(floor: Floor) -> list[str]:
-    """Entries and locks; what a manager and its supervisor that were killed have left beside is taken by the next."""
-    return [name for name in floor.leftovers() if not name.startswith("budget.")]
+def to_manager(signum: signal.Signals) -> Act[Budget]:
+    """A signal to whoever manages the budget, who is replaced."""
+
+    def act(budget: Budget, rng: Random) -> bool:
+        os.kill(budget.manager_pid(), signum)
+        return True
+
+    return act
 
 
-# What is done; whether the budget goes on.
-
-
-def _kill_manager(floor: Floor, rng: Random) -> bool:
-    os.kill(floor.manager_pid(), signal.SIGKILL)
-    return True
-
-
-def _stop_manager(floor: Floor, rng: Random) -> bool:
-    os.kill(floor.manager_pid(), signal.SIGSTOP)
-    return True
-
-
-def _kill_supervisor(floor: Floor, rng: Random) -> bool:
-    assert floor.supervisor is not None
-    floor.supervisor.kill()
+def kill_supervisor(budget: Budget, rng: Random) -> bool:
+    assert budget.supervisor is not None
+    budget.supervisor.kill()
     return False
 
 
-def _kill_both(floor: Floor, rng: Random) -> bool:
-    assert floor.supervisor is not None
-    pids = [floor.supervisor.pid, floor.manager_pid()]
+def kill_both(budget: Budget, rng: Random) -> bool:
+    assert budget.supervisor is not None
+    pids = [budget.supervisor.pid, budget.manager_pid()]
     rng.shuffle(pids)
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        send(pid, signal.SIGKILL)
     return False
 
 
-def _terminate(floor: Floor, rng: Random) -> bool:
-    assert floor.supervisor is not None
-    os.kill(floor.supervisor.pid, rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]))
+def terminate(budget: Budget, rng: Random) -> bool:
+    assert budget.supervisor is not None
+    os.kill(budget.supervisor.pid, rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]))
     return False
+
+
+def kill_during_a_drop(budget: Budget, rng: Random, pid: int) -> bool:
+    """pid: who is killed."""
+    with ThreadPoolExecutor(1) as beside:
+        word = beside.submit(budget.tell, LESS_W)
+        time.sleep(rng.uniform(0, 0.5))
+        send(pid, signal.SIGKILL)
+        with suppress(AutocapError):  # the word may have come too late
+            word.result()
+    return True
 
 
 def _kill_tuner(floor: Floor, rng: Random) -> bool:
@@ -125,29 +152,17 @@ def _drop(floor: Floor, rng: Random) -> bool:
     return True
 
 
-def _kill_during_a_drop(floor: Floor, rng: Random) -> bool:
-    pid = floor.manager_pid()
-    with ThreadPoolExecutor(1) as beside:
-        word = beside.submit(floor.tell, LESS_W)
-        time.sleep(rng.uniform(0, 0.5))
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with suppress(AutocapError):  # the word may have come too late
-            word.result()
-    return True
-
-
-KINDS: dict[str, Callable[[Floor, Random], bool]] = {
-    "SIGKILL to the manager": _kill_manager,
-    "SIGSTOP to the manager": _stop_manager,
-    "SIGKILL to the supervisor": _kill_supervisor,
-    "SIGKILL to both": _kill_both,
-    "SIGTERM, SIGINT or SIGQUIT": _terminate,
+KINDS: dict[str, Act[Floor]] = {
+    "SIGKILL to the manager": to_manager(signal.SIGKILL),
+    "SIGSTOP to the manager": to_manager(signal.SIGSTOP),
+    "SIGKILL to the supervisor": kill_supervisor,
+    "SIGKILL to both": kill_both,
+    "SIGTERM, SIGINT or SIGQUIT": terminate,
     "SIGKILL to a tuner": _kill_tuner,
     "a tuner stopped for a while": _stop_tuner,
     "a job is killed": _kill_job,
     "the budget falls": _drop,
-    "SIGKILL while the budget falls": _kill_during_a_drop,
+    "SIGKILL while the budget falls": lambda floor, rng: kill_during_a_drop(floor, rng, floor.manager_pid()),
 }
 WITH_TUNER = (_kill_tuner, _stop_tuner)
 
@@ -160,8 +175,14 @@ def dropped(seed: int) -> tuple[float, float]:
         floor.start_budget(BUDGET_W)
         floor.until(lambda: floor.joined() == len(floor.jobs), "all have joined")
         time.sleep(3.0 + seed % 3)
-        began_s = floor.tell(LESS_W)
-        floor.until(lambda: floor.is_within(LESS_W), "all limits are lowered")
-        lowered_s = floor.now_s() - began_s
-        floor.until(lambda: floor.power_w() <= LESS_W, "the cards draw less")
-        return lowered_s, floor.now_s() - began_s
+        return lowered(floor, floor)[1:]
+
+
+def lowered(boards: Boards, budget: Budget) -> tuple[float, float, float]:
+    """Have a budget fall by a quarter: when that was said, and the seconds from then to the last limit lowered, and to
+    the cards' draw below it. Raises Late."""
+    began_s = budget.tell(LESS_W)
+    boards.until(lambda: boards.is_within(LESS_W), "all limits are lowered")
+    lowered_s = boards.now_s() - began_s
+    boards.until(lambda: boards.power_w() <= LESS_W, "the cards draw less")
+    return began_s, lowered_s, boards.now_s() - began_s

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,17 +14,13 @@ from autocap.errors import AutocapError
 from autocap.job.processes import identify
 from autocap.plugins.fleet.budget.calling import SOCKET, call
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, Standing
-from bench.faults.processes import Late
-from bench.nvml_emulation import FileBoard, environment, machine
-from bench.nvml_emulation.board import timeline
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
+from bench.faults.boards import Boards
+from bench.nvml_emulation import FileBoard, environment, machine, plain
 
 ARRIVALS_MW = (247_123, 251_007, 260_000, 260_000, 233_333, 233_333, 259_001, 240_500)
 JOBS = (("0,1", "quadro-rtx-6000/resnet50"), ("2,3", "quadro-rtx-6000/alexnet"),
         ("4,5", "quadro-rtx-6000/resnet50"), ("6,7", "quadro-rtx-6000/vgg19"))  # fmt: skip
 BUDGET_W, LESS_W = 1600.0, 1200.0
-LOOK_S = 0.01
 _PATIENCE_S = 60.0
 _AUTOCAP = ("-P", "-m", "autocap")
 _PLAYER = ("-m", "bench.nvml_emulation.player")
@@ -34,7 +28,7 @@ _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr
            "--no-memory", "--progress", "steps")  # fmt: skip
 
 
-class Floor:
+class Floor(Boards):
     """One machine with its processes, in a folder of its own; a context manager that leaves none of them behind.
 
     arrivals_mw: the limits found, one a card. jobs: (cards, profile) of each.
@@ -44,17 +38,15 @@ class Floor:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         made = machine("quadro-rtx-6000/resnet50", gpus=len(ARRIVALS_MW), arrivals_mw=ARRIVALS_MW)
-        self.board = FileBoard.create(folder / "machine.json", replace(made, sensor="v100", start_s=None))
+        board = FileBoard.create(folder / "machine.json", replace(made, sensor="v100", start_s=None))
+        super().__init__([board], ARRIVALS_MW, patience_s=_PATIENCE_S)
         self.state_dir = folder / "state"
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
-        self._env = environment(
-            folder / "machine.json", {**plain, "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
-        )
+        own = {"AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
+        self._env = environment(folder / "machine.json", plain() | own)
         self.jobs = jobs
         self.players: list[subprocess.Popen[bytes]] = []
         self.supervisor: subprocess.Popen[bytes] | None = None
         self.tuner: subprocess.Popen[bytes] | None = None
-        self._physics = Physics(shared_clock(self.board))
 
     def __enter__(self) -> Self:
         return self
@@ -99,10 +91,7 @@ class Floor:
     def tell(self, watts: float) -> float:
         """Another budget, said without the start of a command; when that was, on the board's clock. Raises
         AutocapError."""
-        with closing(call([self.state_dir / SOCKET])) as there:
-            began_s = self.now_s()
-            there.ask(Change(watts=watts), Done)
-        return began_s
+        return told(self, self.state_dir / SOCKET, watts)
 
     def autocap(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command, to its end."""
@@ -123,11 +112,7 @@ class Floor:
 
     def standing(self) -> Standing | None:
         """What the manager says; `None` while nobody answers."""
-        try:
-            with closing(call([self.state_dir / SOCKET])) as there:
-                return there.ask(Ask(), Standing)
-        except AutocapError:
-            return None
+        return standing(self.state_dir / SOCKET)
 
     def joined(self, *, tuned: bool | None = None) -> int:
         """How many jobs have joined; of those with, or without, a tuner."""
@@ -137,29 +122,11 @@ class Floor:
 
     def manager_pid(self) -> int:
         """Raises Late where none comes."""
-        found: list[int] = []
+        return answering(self, self.state_dir / SOCKET, "a manager answers")
 
-        def look() -> bool:
-            found[:] = [standing.pid for standing in (self.standing(),) if standing is not None]
-            return bool(found)
-
-        self.until(look, "a manager answers")
-        return found[0]
-
-    def limits_mw(self) -> tuple[int, ...]:
-        return tuple(self.board.requested_mw(gpu) for gpu in range(len(ARRIVALS_MW)))
-
-    def is_within(self, watts: float) -> bool:
-        """Whether all limits together are within a budget."""
-        return sum(self.limits_mw()) <= 1000 * watts
-
-    def are_back(self) -> bool:
-        return self.limits_mw() == ARRIVALS_MW
-
-    def power_w(self) -> float:
-        """What all cards draw, by the board's own sensors."""
-        self._physics.sync(self.board.read())
-        return sum(self._physics.shown(gpu).power_w for gpu in range(len(ARRIVALS_MW)))
+    def is_whole(self) -> bool:
+        """Whether there is a manager."""
+        return self.standing() is not None
 
     def has_ended(self) -> bool:
         return self.supervisor is not None and self.supervisor.poll() is not None
@@ -173,35 +140,10 @@ class Floor:
         texts = [self.folder / name for name in ("budget", "tuner")]
         return tuple(line for text in texts if text.exists() for line in text.read_text(errors="replace").splitlines())
 
-    def now_s(self) -> float:
-        """The board's time."""
-        return self.board.now_s()
-
-    def above(self, watts: float, from_s: float, to_s: float) -> float:
-        """The longest time without a break in which all limits together exceeded a budget, seconds."""
-        limits = list(ARRIVALS_MW)
-        longest, began_s = 0.0, None
-        changes = [change for change in timeline(self.board.read()) if change.t_s <= to_s]
-        for change, next_s in zip(changes, [*(one.t_s for one in changes[1:]), to_s], strict=True):
-            limits[change.gpu] = change.limit_mw
-            at_s = max(change.t_s, from_s)
-            if sum(limits) <= 1000 * watts:
-                began_s = None
-            elif next_s > from_s:
-                began_s = at_s if began_s is None else began_s
-                longest = max(longest, next_s - began_s)
-        return longest
-
-    # Waiting.
-
-    def until(self, condition: Callable[[], bool], what: str, within_s: float = _PATIENCE_S) -> float:
-        """Seconds until the condition holds. Raises Late."""
-        began_s = time.monotonic()
-        while not condition():
-            if time.monotonic() - began_s > within_s:
-                raise Late(f"not within {within_s:g} s: {what}")
-            time.sleep(LOOK_S)
-        return time.monotonic() - began_s
+    def entries(self) -> list[str]:
+        """Entries and locks of devices; what a manager and its supervisor that were killed have left beside is taken by
+        the next."""
+        return [name for name in self.leftovers() if not name.startswith("budget.")]
 
     def end(self) -> None:
         """Have it ended by `autocap budget end`. Raises Late."""
@@ -212,6 +154,33 @@ class Floor:
         """What was done to the jobs, that nobody asked for."""
         dead = [str(player.pid) for player in self.players if player.poll() is not None]
         return f"job {', '.join(dead)} has ended" if dead else None
+
+
+def standing(socket: Path) -> Standing | None:
+    """What a manager of a budget says; `None` while nobody answers."""
+    with suppress(AutocapError), closing(call([socket])) as there:
+        return there.ask(Ask(), Standing)
+    return None
+
+
+def answering(boards: Boards, socket: Path, what: str) -> int:
+    """The PID of whoever manages a budget. Raises Late where nobody answers."""
+    found: list[Standing] = []
+
+    def look() -> bool:
+        found[:] = filter(None, [standing(socket)])
+        return bool(found)
+
+    boards.until(look, what)
+    return found[0].pid
+
+
+def told(boards: Boards, socket: Path, watts: float) -> float:
+    """Say another budget; when that was, on the boards' clock. Raises AutocapError."""
+    with closing(call([socket])) as there:
+        began_s = boards.now_s()
+        there.ask(Change(watts=watts), Done)
+    return began_s
 
 
 def is_alive(pid: int) -> bool:

@@ -3,32 +3,39 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from autocap.errors import AutocapError
-from bench.budget_nodes.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Ground, Held
+from bench.budget_faults.kinds import (
+    RANDOM_S,
+    Act,
+    kill_both,
+    kill_during_a_drop,
+    kill_supervisor,
+    lowered,
+    played,
+    terminate,
+    to_manager,
+)
+from bench.budget_nodes.scene import LESS_W, Ground, Held
 from bench.cluster import ray_nodes
-from bench.cluster.runs import Late
 from bench.faults.outcome import Outcome, difference
+from bench.waiting import Late, waited
 
-LEASE_S = 3.0
-_RANDOM_S, _SETTLES_S = 3.0, 4.0  # a random moment; after a fault, before the budget is ended
 _STOPPED_S = (4.0, 12.0)
 _BACK_S, _GONE_S = 30.0, 30.0  # within which all limits are back, and nothing of it is left
 _NOBODY_S = 150.0  # the latter, where a site looks for its nodes before
-FOUND_MW = tuple(mw for found in ARRIVALS_MW for mw in found)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """act: what is done; whether the budget goes on. ruins: the cluster is of no use any more."""
 
-    act: "Callable[[Held, Random], bool]"
+    act: Act[Held]
     ruins: bool = False
 
 
@@ -49,32 +56,11 @@ def injected(ground: Ground, out: Path, kind: str, seed: int) -> Outcome:
 
 
 def _played(ground: Ground, held: Held, rng: Random, kind: Kind, result: Outcome) -> Outcome:
-    begun_s = ground.now_s()
-    time.sleep(rng.uniform(0, _RANDOM_S))
-    goes_on = kind.act(held, rng)
-    changed = None
-    if goes_on:
-        time.sleep(_SETTLES_S)
-        ground.until(held.is_whole, "the site hears all nodes again")
-        ended_s = ground.now_s()
-        held.end()
-        above_s = ground.above(BUDGET_W, begun_s, ended_s)
-        changed = f"above the budget for {above_s:.2f} s" if above_s > LEASE_S else None
-        result = replace(result, back_s=above_s)
-    began_s = time.monotonic()
-    with suppress(Late):
-        ground.until(lambda: ground.limits_mw() == FOUND_MW and not held.entries(), "all is back", _BACK_S)
-    if not goes_on:
-        result = replace(result, back_s=time.monotonic() - began_s)
-    changed = changed or difference(FOUND_MW, ground.limits_mw())
-    left = held.entries()
-    changed = changed or (f"{', '.join(left)} lies in a state directory" if left else None)
+    result = played(ground, held, rng, kind.act, result, _BACK_S)
     harmed = None if all(len(board.read().jobs) == 1 for board in ground.boards) else "a job has ended"
-    with suppress(Late):
-        ground.until(lambda: not held.everyone(), "nothing of it is left", _NOBODY_S if kind.ruins else _GONE_S)
+    waited(lambda: not held.everyone(), _NOBODY_S if kind.ruins else _GONE_S)
     stays = len(held.everyone())
-    hung = f"{stays} processes of it are left" if stays else None
-    return replace(result, changed=changed, harmed=harmed, hung=hung)
+    return replace(result, harmed=harmed, hung=f"{stays} processes of it are left" if stays else None)
 
 
 def dropped(ground: Ground, out: Path, held_s: float) -> tuple[float, float, float]:
@@ -83,55 +69,20 @@ def dropped(ground: Ground, out: Path, held_s: float) -> tuple[float, float, flo
     held = ground.start(out)
     try:
         time.sleep(3.0)
-        began_s = held.tell(LESS_W)
-        ground.until(lambda: ground.is_within(LESS_W), "all limits are lowered")
-        lowered_s = ground.now_s() - began_s
-        ground.until(lambda: ground.power_w() <= LESS_W, "the cards draw less")
-        below_s = ground.now_s() - began_s
+        began_s, lowered_s, below_s = lowered(ground, held)
         time.sleep(held_s)
         ended_s = ground.now_s()
         held.end()
-        if ground.limits_mw() != FOUND_MW:
-            raise Late(f"not all is back at the end: {difference(FOUND_MW, ground.limits_mw())}")
-        return _lowered_s(ground, began_s, lowered_s), below_s, ground.above(LESS_W, began_s + lowered_s, ended_s)
+        if not ground.are_back():
+            raise Late(f"not all is back at the end: {difference(ground.found_mw, ground.limits_mw())}")
+        # The boards' own record is finer than looks at them.
+        recorded_s = min(lowered_s, ground.above(LESS_W, began_s, began_s + lowered_s))
+        return recorded_s, below_s, ground.above(LESS_W, began_s + lowered_s, ended_s)
     finally:
         held.abandon()
 
 
-def _lowered_s(ground: Ground, began_s: float, seen_s: float) -> float:
-    """By the boards' own record, which is finer than looks at them."""
-    return min(seen_s, ground.above(LESS_W, began_s, began_s + seen_s))
-
-
 # What is done; whether the budget goes on.
-
-
-def _kill_site(held: Held, rng: Random) -> bool:
-    os.kill(held.site(), signal.SIGKILL)
-    return True
-
-
-def _stop_site(held: Held, rng: Random) -> bool:
-    os.kill(held.site(), signal.SIGSTOP)
-    return True
-
-
-def _kill_supervisor(held: Held, rng: Random) -> bool:
-    held.supervisor.kill()
-    return False
-
-
-def _kill_both(held: Held, rng: Random) -> bool:
-    pids = [held.supervisor.pid, held.site()]
-    rng.shuffle(pids)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    return False
-
-
-def _terminate(held: Held, rng: Random) -> bool:
-    os.kill(held.supervisor.pid, rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]))
-    return False
 
 
 def _kill_carrier(held: Held, rng: Random) -> bool:
@@ -166,7 +117,7 @@ def _kill_raylet(held: Held, rng: Random) -> bool:
     name = f"node{rng.randint(2, 4)}"
     for pid in held.on(name, "raylet/raylet"):
         os.kill(pid, signal.SIGKILL)
-    time.sleep(rng.uniform(0, _RANDOM_S))
+    time.sleep(rng.uniform(0, RANDOM_S))
     ray_nodes.start_node(held.cluster, name)
     return True
 
@@ -197,15 +148,8 @@ def _stop_manager(held: Held, rng: Random) -> bool:
 
 
 def _drop_and_kill(held: Held, rng: Random) -> bool:
-    victim = rng.choice([held.site(), held.node(f"node{rng.randint(1, 4)}")[1], *held.carriers()])
-    with ThreadPoolExecutor(1) as beside:
-        word = beside.submit(held.tell, LESS_W)
-        time.sleep(rng.uniform(0, 0.5))
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-        with suppress(AutocapError):  # the word may have come too late
-            word.result()
-    return True
+    victim = rng.choice([held.manager_pid(), held.node(f"node{rng.randint(1, 4)}")[1], *held.carriers()])
+    return kill_during_a_drop(held, rng, victim)
 
 
 def kinds_of(engine: str) -> dict[str, Kind]:
@@ -215,11 +159,11 @@ def kinds_of(engine: str) -> dict[str, Kind]:
 
 
 _SITE = {
-    "SIGKILL to the site": Kind(_kill_site),
-    "SIGSTOP to the site": Kind(_stop_site),
-    "SIGKILL to its supervisor": Kind(_kill_supervisor),
-    "SIGKILL to both": Kind(_kill_both),
-    "SIGTERM, SIGINT or SIGQUIT": Kind(_terminate),
+    "SIGKILL to the site": Kind(to_manager(signal.SIGKILL)),
+    "SIGSTOP to the site": Kind(to_manager(signal.SIGSTOP)),
+    "SIGKILL to its supervisor": Kind(kill_supervisor),
+    "SIGKILL to both": Kind(kill_both),
+    "SIGTERM, SIGINT or SIGQUIT": Kind(terminate),
 }
 _NODE = {
     "SIGKILL to a node's end": Kind(_kill_end),

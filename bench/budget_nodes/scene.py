@@ -6,28 +6,26 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
-from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, Standing
+from autocap.plugins.fleet.budget.words import Done, End, Standing
+from bench.budget_faults.scene import answering, standing, told
 from bench.cluster import processes, runs, up
 from bench.cluster.layout import Cluster
+from bench.faults.boards import Boards
 from bench.nvml_emulation import FileBoard, machine
-from bench.nvml_emulation.board import timeline
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
+from bench.waiting import Late
 
 NODES, GPUS = 4, 2
 PROFILES = ("quadro-rtx-6000/resnet50", "quadro-rtx-6000/alexnet", "quadro-rtx-6000/resnet50", "quadro-rtx-6000/vgg19")
 ARRIVALS_MW = ((247_123, 251_007), (260_000, 260_000), (233_333, 233_333), (259_001, 240_500))
 BUDGET_W, LESS_W = 1600.0, 1200.0
-LOOK_S = 0.01
 PATIENCE_S = 90.0
 _MARK = "BUDGET_OVER_NODES"  # in the environment of the site and all that it starts
 _ENDS, _RELAY = "autocap.plugins.fleet.site.node", "autocap.plugins.fleet.nodes.ray_relay"
@@ -47,16 +45,16 @@ def ground(engine: str) -> Iterator["Ground"]:
         yield Ground(cluster, stack.enter_context(runs.allocation(cluster)), stack)
 
 
-class Ground:
+class Ground(Boards):
     """cluster: started. environ: of who uses the allocation of all its nodes. stack: ends the jobs."""
 
     def __init__(self, cluster: Cluster, environ: Mapping[str, str], stack: ExitStack) -> None:
         self.cluster, self._env = cluster, dict(environ)
-        self.boards = [_board(path, number) for number, path in enumerate(cluster.boards)]
+        boards = [_board(path, number) for number, path in enumerate(cluster.boards)]
+        super().__init__(boards, [mw for found in ARRIVALS_MW for mw in found], patience_s=PATIENCE_S)
         origin_s = time.monotonic()
-        for board in self.boards:
+        for board in boards:
             board.update(lambda state: replace(state, origin_s=origin_s))
-        self._physics = [Physics(shared_clock(board)) for board in self.boards]
         for name, profile in zip(cluster.names, PROFILES, strict=True):
             stack.callback(_ended, self._job(name, profile))
         self.until(lambda: all(len(board.read().jobs) == 1 for board in self.boards), "all jobs compute")
@@ -70,44 +68,6 @@ class Ground:
         command = [*step, sys.executable, *player, "--profile", profile]
         return subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=quiet)
 
-    # What the boards show.
-
-    def limits_mw(self) -> tuple[int, ...]:
-        return tuple(board.requested_mw(gpu) for board in self.boards for gpu in range(GPUS))
-
-    def is_within(self, watts: float) -> bool:
-        return sum(self.limits_mw()) <= 1000 * watts
-
-    def power_w(self) -> float:
-        """What all cards draw, by the boards' own sensors."""
-        total_w = 0.0
-        for board, physics in zip(self.boards, self._physics, strict=True):
-            physics.sync(board.read())
-            total_w += sum(physics.shown(gpu).power_w for gpu in range(GPUS))
-        return total_w
-
-    def now_s(self) -> float:
-        return self.boards[0].now_s()
-
-    def above(self, watts: float, from_s: float, to_s: float) -> float:
-        """The longest time without a break in which all limits together exceeded a budget, seconds."""
-        limits = [mw for found in ARRIVALS_MW for mw in found]
-        changes = sorted(
-            (change.t_s, number * GPUS + change.gpu, change.limit_mw)
-            for number, board in enumerate(self.boards)
-            for change in timeline(board.read())
-            if change.t_s <= to_s
-        )
-        longest_s, began_s = 0.0, None
-        for (t_s, gpu, limit_mw), next_s in zip(changes, [*(one[0] for one in changes[1:]), to_s], strict=True):
-            limits[gpu] = limit_mw
-            if sum(limits) <= 1000 * watts:
-                began_s = None
-            elif next_s > from_s:
-                began_s = max(t_s, from_s) if began_s is None else began_s
-                longest_s = max(longest_s, next_s - began_s)
-        return longest_s
-
     # The budget.
 
     def start(self, out: Path) -> "Held":
@@ -115,16 +75,12 @@ class Ground:
         held = Held(self, out, self._env)
         try:
             self.until(lambda: held.has_ended() or held.is_whole(), "the budget is held")
-        except runs.Late as error:
+        except Late as error:
             held.abandon()
-            raise runs.Late(f"{error}: {held.told()}") from None
+            raise Late(f"{error}: {held.told()}") from None
         if held.has_ended():
-            raise runs.Late(f"the budget has ended before it was held: {held.told()}")
+            raise Late(f"the budget has ended before it was held: {held.told()}")
         return held
-
-    def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
-        """Raises Late."""
-        runs.until(condition, what, within_s, LOOK_S)
 
 
 class Held:
@@ -133,6 +89,7 @@ class Held:
     def __init__(self, ground: Ground, out: Path, environ: Mapping[str, str]) -> None:
         self._ground, self._mark = ground, f"{_MARK}={out}"
         self._folder = ground.cluster.directory
+        self._site = self._folder / "state" / SITE_SOCKET
         words = ("budget", f"{BUDGET_W:g}", "--nodes", ground.cluster.engine, "--out", str(out))
         self.text = out.with_name(f"{out.name}.err")
         with open(self.text, "wb") as said:
@@ -144,10 +101,7 @@ class Held:
 
     def standing(self, node: str | None = None) -> Standing | None:
         """What the site, or a node's manager, says; `None` while nobody answers."""
-        path = self._folder / "state" / SITE_SOCKET if node is None else self._folder / f"state-{node}" / SOCKET
-        with suppress(AutocapError), closing(call([path])) as there:
-            return there.ask(Ask(), Standing)
-        return None
+        return standing(self._site if node is None else self._folder / f"state-{node}" / SOCKET)
 
     def is_whole(self) -> bool:
         """Whether the site hears all nodes, knows their jobs, and limits are within the budget."""
@@ -156,42 +110,26 @@ class Held:
 
     def tell(self, watts: float) -> float:
         """Another budget; when that was said, on the boards' clock. Raises AutocapError."""
-        with closing(call([self._folder / "state" / SITE_SOCKET])) as there:
-            began_s = self._ground.now_s()
-            there.ask(Change(watts=watts), Done)
-        return began_s
+        return told(self._ground, self._site, watts)
 
     def end(self) -> None:
         """Raises Late, AutocapError."""
-        with closing(call([self._folder / "state" / SITE_SOCKET])) as there:
+        with closing(call([self._site])) as there:
             there.ask(End(), Done)
         self._ground.until(self.has_ended, "the budget ends")
 
     def has_ended(self) -> bool:
         return self.supervisor.poll() is not None
 
-    def site(self) -> int:
-        """Its PID. Raises Late where none answers."""
-        found: list[int] = []
-
-        def look() -> bool:
-            found[:] = [now.pid for now in (self.standing(),) if now is not None]
-            return bool(found)
-
-        self._ground.until(look, "a site answers")
-        return found[0]
+    def manager_pid(self) -> int:
+        """Of the site. Raises Late where none answers."""
+        return answering(self._ground, self._site, "a site answers")
 
     def node(self, name: str) -> tuple[int, int]:
         """The PIDs of a node's end, and of its manager. Raises Late."""
-        found: list[int] = []
-
-        def look() -> bool:
-            found[:] = [now.pid for now in (self.standing(name),) if now is not None]
-            return bool(found)
-
-        self._ground.until(look, f"the manager of {name} answers")
-        stat = Path(f"/proc/{found[0]}/stat").read_text()
-        return int(stat.rpartition(")")[2].split()[1]), found[0]
+        pid = answering(self._ground, self._folder / f"state-{name}" / SOCKET, f"the manager of {name} answers")
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1]), pid
 
     @property
     def cluster(self) -> Cluster:

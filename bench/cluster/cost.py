@@ -25,7 +25,8 @@ from bench.cluster.injection import AGENT, RELAY
 from bench.cluster.layout import Cluster
 from bench.cluster.truth import ahead_s
 from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.metered import COST_VARIABLE
+from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s
+from bench.waiting import Late, until
 
 _PROFILE = "quadro-rtx-6000/alexnet"
 _ITERATIONS = 100_000  # more than there is time for: the run is ended
@@ -93,7 +94,7 @@ def _tried(cluster: Cluster, allocated: dict[str, str], folder: Path) -> Cost | 
             FileBoard(board).update(lambda state: replace(state, nodes=()))
         try:
             return _measured(cluster, allocated, folder / f"run-{number}")
-        except runs.Late as error:
+        except Late as error:
             print(f"run {number + 1} is not counted: {error}", file=sys.stderr)
     return None
 
@@ -104,7 +105,7 @@ def _measured(cluster: Cluster, allocated: dict[str, str], out: Path) -> Cost:
     shares = []
     try:
         for state, seconds in (("SEARCHING", _SEARCHED_S), ("HOLDING", _HELD_S)):
-            runs.until(partial(_is_in, run, state), f"the run is {state}", _PATIENCE_S, _LOOK_S)
+            until(partial(_is_in, run, state), f"the run is {state}", _PATIENCE_S, _LOOK_S)
             time.sleep(_SETTLE_S)
             shares.append(_shares(cluster, run, state, seconds, Path(allocated[COST_VARIABLE])))
     finally:
@@ -130,7 +131,7 @@ def _events(run: runs.Started) -> list[dict[str, object]]:
 
 def _is_in(run: runs.Started, state: str) -> bool:
     if run.process.poll() is not None:
-        raise runs.Late(f"the run ended with {run.process.returncode}: {run.told()}")
+        raise Late(f"the run ended with {run.process.returncode}: {run.told()}")
     states = [event["state"] for event in _events(run) if event["event"] == "state_entered"]
     return states[-1:] == [state]
 
@@ -153,15 +154,14 @@ def _shares(cluster: Cluster, run: runs.Started, state: str, seconds: float, log
     seconds = time.monotonic() - began_s
     pct = [100 * (_spent_s(group, log) - was) / seconds for group, was in zip(groups, before, strict=True)]
     if seconds < _LEAST_S:
-        raise runs.Late(f"the run was {state} for {seconds:.1f} s more: {run.told()}")
+        raise Late(f"the run was {state} for {seconds:.1f} s more: {run.told()}")
     return Shares(seconds=seconds, controller=pct[0], carrier=pct[1], agent=median(pct[2:]), busiest=max(pct[2:]))
 
 
 def _spent_s(group: Sequence[ProcessId], log: Path) -> float:
     """Processor time so far, without what the emulated library took."""
     spent_s = sum(spent_ticks(one.pid) for one in group) / os.sysconf("SC_CLK_TCK")
-    told = [log.with_name(f"{log.name}.{one.pid}") for one in group]
-    return spent_s - sum(float(one.read_text().split()[1]) for one in told if one.exists())
+    return spent_s - sum(emulated_s(log, one.pid) for one in group)
 
 
 def _reached(run: runs.Started, cluster: Cluster) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.cluster.layout import Cluster, ClusterError, found
 from bench.helper.served import Served
+from bench.waiting import waited
 
 _READY_S, _LOOK_S = 20.0, 0.05
 
@@ -28,11 +28,9 @@ def start(cluster: Cluster) -> None:
                 cwd="/",
                 check=True,
             )
-    end_s = time.monotonic() + _READY_S
-    while not all((cluster.helper_folder(name) / "socket").exists() for name in cluster.names):
-        if time.monotonic() > end_s:
-            raise ClusterError(f"not every helper listens within {_READY_S:g} s; see {cluster.folder}/helper-*.out")
-        time.sleep(_LOOK_S)
+    sockets = [cluster.helper_folder(name) / "socket" for name in cluster.names]
+    if waited(lambda: all(socket.exists() for socket in sockets), _READY_S, _LOOK_S) is None:
+        raise ClusterError(f"not every helper listens within {_READY_S:g} s; see {cluster.folder}/helper-*.out")
 
 
 def main(argv: Sequence[str]) -> int:

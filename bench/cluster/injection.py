@@ -20,6 +20,7 @@ from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
 from bench.nvml_emulation import FileBoard
+from bench.waiting import LOOK_S, Late, until
 
 AGENT, RELAY = (
     "autocap.plugins.fleet.nodes.agent",
@@ -111,7 +112,7 @@ class Stage:
             over.callback(self._clear, run)
             try:
                 result = self._carried_out(kind, run, rng, result)
-            except runs.Late as error:
+            except Late as error:
                 result = replace(result, hung=str(error))
         result = replace(result, said=run.said(), silent=_untrue(kind, run.said()))
         # A helper that goes on has seen the cards of the boards before.
@@ -128,7 +129,7 @@ class Stage:
         name, way = rng.choice(self.cluster.names), rng.choice(kind.ways)
         victims = list(kind.victims(self, run, name))
         if not victims and kind.strike is None:
-            raise runs.Late(f"nothing was found on {name} to strike")
+            raise Late(f"nothing was found on {name} to strike")
         living = [one for one in self.cluster.names if one != name or not kind.whole_node]
         away = not self._are_back(living)
         goes_on = way == signal.SIGSTOP and (kind.resumes or not run.has_begun())
@@ -164,7 +165,7 @@ class Stage:
 
     def _moment(self, run: runs.Started, rng: Random) -> None:
         """A random one after the job began; or right after a limit was set, also in the middle of the next."""
-        runs.until(
+        until(
             lambda: self._boards[0].whole()[0].start_s is not None or run.process.poll() is not None,
             "the job begins",
             _PATIENCE_S,
@@ -173,7 +174,7 @@ class Stage:
             time.sleep(rng.uniform(0.0, _LATEST_S))
         else:
             count = rng.randint(1, _CHANGES)
-            runs.until(
+            until(
                 lambda: (
                     sum(len(board.read().changes) for board in self._boards) >= count or run.process.poll() is not None
                 ),
@@ -182,7 +183,7 @@ class Stage:
             )
             time.sleep(rng.uniform(0.0, 0.5))
         if run.process.poll() is not None:
-            raise runs.Late(f"the run ended with {run.process.returncode} before the injection: {run.told()}")
+            raise Late(f"the run ended with {run.process.returncode} before the injection: {run.told()}")
 
     def _limits_mw(self, name: str) -> tuple[int, ...]:
         board = self._boards[self.cluster.names.index(name)]
@@ -204,12 +205,12 @@ class Stage:
             for name in names:
                 if wrong := difference(self._found_mw(name), self._limits_mw(name)):
                     away_s, last = passed_s, f"{name}: {wrong} after {passed_s:.2f} s"
-            time.sleep(runs.LOOK_S)
+            time.sleep(LOOK_S)
         return (last if away_s > _BACK_S else None), away_s
 
     def _ended(self, kind: Kind, run: runs.Started) -> str | None:
         """What harmed the job."""
-        runs.until(lambda: not self._job(run), "the job ends", _JOB_S, _SCAN_S)
+        until(lambda: not self._job(run), "the job ends", _JOB_S, _SCAN_S)
         counts = [rank.steps for rank in run.ranks()]
         if kind.job_ends or counts == [_ITERATIONS] * self.cluster.nodes:
             return None
@@ -226,8 +227,8 @@ class Stage:
             commands = [processes.command(one) for one in self._of(run)]
             return [text for text in commands if not words or any(word in text for word in words)]
 
-        with suppress(runs.Late):
-            runs.until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
+        with suppress(Late):
+            until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
             return None
         return f"{_LEFT_S:g} s later there is still {'; '.join(text[:120] for text in left())}"
 
@@ -253,8 +254,8 @@ class Stage:
 
     def _held(self) -> str | None:
         """Whether nodes are held for the job, though it is over."""
-        with suppress(runs.Late):
-            runs.until(lambda: set(self.ask("sinfo", "-hN", "-o", "%t").split()) == {"idle"}, "free", _FREE_S, _SCAN_S)
+        with suppress(Late):
+            until(lambda: set(self.ask("sinfo", "-hN", "-o", "%t").split()) == {"idle"}, "free", _FREE_S, _SCAN_S)
             return None
         return f"{_FREE_S:g} s later nodes are {self.ask('sinfo', '-hN', '-o', '%N %t')}"
 
@@ -265,8 +266,8 @@ class Stage:
             every = [*self.on(run, name, f"-m {AGENT}"), *self.on(run, name, _WATCHDOG)]
             return [one for one in every if not processes.command(one).startswith("srun ")]
 
-        with suppress(runs.Late):
-            runs.until(lambda: not left(), "gone", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
+        with suppress(Late):
+            until(lambda: not left(), "gone", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
             return None
         return f"{_LEFT_S:g} s later there is on {name} {'; '.join(processes.command(one)[:120] for one in left())}"
 
@@ -368,7 +369,7 @@ def _time_out(stage: Stage, run: runs.Started, name: str) -> None:
         ["scontrol", "update", f"JobId={stage.number}", "TimeLimit=1"], env=up.environment(stage.cluster), check=True
     )
     states = ("squeue", "-h", "-o", "%T", f"--jobs={stage.number}")
-    runs.until(lambda: "RUNNING" not in stage.ask(*states), "the time limit", _TIMES_OUT_S, _STATE_S)
+    until(lambda: "RUNNING" not in stage.ask(*states), "the time limit", _TIMES_OUT_S, _STATE_S)
 
 
 def _requeue(stage: Stage, run: runs.Started, name: str) -> None:

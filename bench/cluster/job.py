@@ -12,15 +12,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import autocap
 from bench.nvml_emulation import STATE_VARIABLE, FileBoard
 from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
+from bench.nvml_emulation.player import iterations as iterations_of
+from bench.waiting import waited
 
 _AFTER_S = 1.0  # from a rank's coming to the first iteration, in which the others see that it has come
-_LOOK_S = 0.01
 _WAIT_S = 120.0  # for the others
 _ENV = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 
@@ -75,22 +76,14 @@ def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
             job=job,
         )
     )
-    latest_s = clock.now() + _WAIT_S
-    while (start_s := board.whole()[0].start_s) is None:
-        if clock.now() > latest_s:
-            raise TimeoutError(f"not every rank of job {job} came within {_WAIT_S:g} s")
-        time.sleep(_LOOK_S)
-    physics, done, ended = Physics(clock), 0, False
+    if waited(lambda: board.whole()[0].start_s is not None, _WAIT_S) is None:
+        raise TimeoutError(f"not every rank of job {job} came within {_WAIT_S:g} s")
+    start_s, done = board.whole()[0].start_s or 0.0, 0
     with open(times_of(place), "w", buffering=1) as times:
-        while not ended and (leave_after is None or done < leave_after):
-            time.sleep(_LOOK_S)
-            physics.sync(board.whole()[0])
-            ended = physics.ended()  # before the steps are read: the last one may end in between
-            reading = physics.steps()
-            while reading is not None and done < reading.count:
-                done += 1
-                autocap.step()
-                print(time.monotonic(), file=times)
+        for _ in islice(iterations_of(board), leave_after):
+            done += 1
+            autocap.step()
+            print(time.monotonic(), file=times)
     return Done(node=place.stem, steps=done, took_s=clock.now() - start_s)
 
 

@@ -5,20 +5,21 @@ engine with the same cards spread over the nodes. What is compared is the truth 
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.metrics import DEFAULT_K
 from bench.cluster import boards, runs, up
 from bench.cluster.oracle import Oracle, oracle
 from bench.cluster.truth import Counted, counted, played
+from bench.common import add_json, add_seeds, seeds_of, write_json
 from bench.nvml_emulation import FileBoard
 from bench.strategies.cases import metric_named
+from bench.waiting import Late
 
 _ONE = "one node"
 _ENGINES = (_ONE, *sorted(up.ENGINES, reverse=True))
@@ -57,23 +58,20 @@ def main(argv: Sequence[str]) -> int:
     up.add_options(parser)
     parser.set_defaults(profile=_PROFILE)
     parser.add_argument("--where", default=",".join(_ENGINES), metavar="A,B", help="(default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="sets of cards (default: 1)")
-    parser.add_argument("--seed-base", type=int, default=1, metavar="S", help="the first seed (default: 1)")
+    add_seeds(parser, 1, "sets of cards", 1)
     parser.add_argument("--iterations", type=int, default=_ITERATIONS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--metric", default="energy", help="that autocap minimises (default: energy)")
     parser.add_argument("--at-once", type=int, default=3, metavar="N", help="jobs (default: 3)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every row as a list")
+    add_json(parser, "every row")
     args = parser.parse_args(argv)
     places = args.where.split(",")
     if unknown := set(places).difference(_ENGINES):
         parser.error(f"unknown place {', '.join(sorted(unknown))}; there are {', '.join(_ENGINES)}")
-    seeds = range(args.seed_base, args.seed_base + args.seeds)
     with ThreadPoolExecutor(args.at_once) as threads:
-        running = [threads.submit(_played, args, where, seed) for seed in seeds for where in places]
+        running = [threads.submit(_played, args, where, seed) for seed in seeds_of(args) for where in places]
         rows = [one.result() for one in running]
     print("\n".join(table(rows)))
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    write_json(args.json, rows)
     return int(any(complaints(rows)))
 
 
@@ -101,7 +99,7 @@ def _row(run: runs.Started, where: str, seed: int, judge: Oracle, places: Sequen
     status, over_s = run.wait(_LONGEST_S), time.monotonic()
     ranks = run.ranks()
     if status != 0 or not ranks:
-        raise runs.Late(f"the job on {where} ended with {status}: {run.told()}")
+        raise Late(f"the job on {where} ended with {status}: {run.told()}")
     result, truth = run.result(), played(places[0])
     kept_w = None if result["chosen"] is None else float(result["chosen"]["cap_w"][0])
     return Row(

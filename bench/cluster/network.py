@@ -4,16 +4,12 @@ What an agent does happens at its moment of the one virtual time; the controller
 Lines are those of the protocol, so that writing and reading them costs what it costs.
 """
 
-import heapq
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from autocap.clock import VirtualClock
 from autocap.limits import Restored
 from autocap.plugins.fleet.nodes.agent.lease import Lease
 from autocap.plugins.fleet.nodes.protocol import (
@@ -35,38 +31,10 @@ from autocap.plugins.fleet.nodes.protocol import (
 from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.version import __version__
+from bench.simulation.clock import EventClock
 
 _PHASES = 4
 _LOSABLE = (Word, Do, Rows, Heard, Done)  # which are said again, or whose successors stand in for them
-
-
-class EventClock(VirtualClock):
-    """A virtual clock with what is to happen at which time. spent_s: CPU time of what happened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-        self.spent_s = 0.0
-
-    def at(self, t_s: float, do: Callable[[], None]) -> None:
-        """Have something happen then."""
-        heapq.heappush(self._events, (t_s, next(self._order), do))
-
-    def wait_until(self, t_s: float) -> int | None:
-        """Go on to that time; all that is to happen before happens."""
-        began_s = time.process_time()
-        while self._events and self._events[0][0] <= t_s:
-            at_s, _, do = heapq.heappop(self._events)
-            super().wait_until(at_s)
-            do()
-        super().wait_until(t_s)
-        self.spent_s += time.process_time() - began_s
-        return None
-
-    def pause(self, seconds: float) -> None:
-        """Wait for so long."""
-        self.wait_until(self.now() + seconds)
 
 
 class Machine(Protocol):
@@ -237,24 +205,9 @@ class VirtualAgent:
         steps, node = self.machine.steps(), self.machine.node()
         return Row(
             t_s=self.own_s(),
-            readings=tuple(
-                Reading(
-                    t_s=self.stamp(one.t_s),
-                    power_w=one.power_w,
-                    energy_j=one.energy_j,
-                    requested_w=one.requested_w,
-                    enforced_w=one.enforced_w,
-                    sm_clock_hz=one.sm_clock_hz,
-                    cap_binding=one.cap_binding,
-                    throttled=one.throttled,
-                    utilisation=one.utilisation,
-                )
-                for one in self.machine.read()
-            ),
-            steps=None if steps is None else StepReading(count=steps.count, t_s=self.stamp(steps.t_s)),
-            node=None
-            if node is None
-            else NodeReading(t_s=self.stamp(node.t_s), power_w=node.power_w, whole=node.whole, energy_j=node.energy_j),
+            readings=tuple(replace(one, t_s=self.stamp(one.t_s)) for one in self.machine.read()),
+            steps=None if steps is None else replace(steps, t_s=self.stamp(steps.t_s)),
+            node=None if node is None else replace(node, t_s=self.stamp(node.t_s)),
         )
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from bench.cluster import processes
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
+from bench.nvml_emulation import plain
 from bench.nvml_emulation.metered import COST_VARIABLE
 
 _STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
@@ -58,8 +59,7 @@ def _started(cluster: Cluster, name: str) -> str | None:
     ]  # fmt: skip
     own = cluster.on_node(name)
     path = os.pathsep.join(filter(None, (own["PYTHONPATH"], os.environ.get("PYTHONPATH"))))
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("AUTOCAP_", "RAY_"))}
-    plain |= {key: value for key, value in os.environ.items() if key == COST_VARIABLE}
+    inherited = plain("RAY_") | {key: value for key, value in os.environ.items() if key == COST_VARIABLE}
     settings = ray_settings(cluster.directory)
     log = cluster.directory / f"ray-{name}.out"
     with open(log, "w") as out:
@@ -67,7 +67,7 @@ def _started(cluster: Cluster, name: str) -> str | None:
         try:
             started = subprocess.run(
                 command,
-                env={**plain, **own, **settings, "PYTHONPATH": path},
+                env={**inherited, **own, **settings, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

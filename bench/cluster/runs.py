@@ -1,37 +1,31 @@
 """`autocap run` over a pretended cluster: its command, its processes, and what it left."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.runlog.codec import decode
 from bench.cluster import processes, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster
-from bench.nvml_emulation import environment
+from bench.nvml_emulation import environment, plain
+from bench.waiting import Late, until
 
-LOOK_S = 0.02
 _ALLOCATE_S = 60.0
 _MARK = "PRETENDED_RUN"  # in the environment of every process of a run: its directory
 _LOOK_BATCH_S = 0.1
 _TELL = 12  # lines of what was said
 # Not from the directory it is started in, and the same interpreter.
 _RUN = ("-P", "-m", "autocap", "run")
-
-
-class Late(AutocapError):
-    """Something did not happen in time."""
 
 
 @dataclass(kw_only=True)
@@ -156,18 +150,8 @@ def in_batch(cluster: Cluster, out: Path, options: Sequence[str], job: Sequence[
 def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:
     """Start a run on one emulated machine."""
     run = (sys.executable, *_RUN, "--out", str(out), *options, "--")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
-    env = environment(board, {**plain, "AUTOCAP_STATE_DIR": str(board.with_suffix(""))})
+    env = environment(board, plain() | {"AUTOCAP_STATE_DIR": str(board.with_suffix(""))})
     return _started((*run, sys.executable, "-m", "bench.cluster.job", *job), env, out)
-
-
-def until(holds: Callable[[], object], what: str, within_s: float, every_s: float = LOOK_S) -> None:
-    """Wait for it. Raises Late."""
-    end_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end_s:
-            raise Late(f"not within {within_s:g} s: {what}")
-        time.sleep(every_s)
 
 
 def _started(command: Sequence[str], env: Mapping[str, str], out: Path, *, shared: bool = False) -> Started:

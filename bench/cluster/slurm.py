@@ -9,13 +9,13 @@ import pwd
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.cluster import networks
 from bench.cluster.layout import Cluster, ClusterError
-from bench.nvml_emulation import CARDS_VARIABLE
+from bench.nvml_emulation import CARDS_VARIABLE, plain
+from bench.waiting import waited
 
 _PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}  # Debian packages
 _SBIN = "/usr/sbin"  # not on an ordinary user's path
@@ -153,8 +153,7 @@ def _write_prolog(cluster: Cluster) -> None:
 
 def _environment(cluster: Cluster) -> dict[str, str]:
     mark = {name: value for name, value in cluster.on_node("").items() if name.startswith("PRETENDED")}
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_"))}
-    return {**plain, **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
+    return {**plain("SLURM_"), **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
 
 
 def _run(cluster: Cluster, program: str, *arguments: str, before: Sequence[str] = ()) -> None:
@@ -180,13 +179,10 @@ def _idle(cluster: Cluster) -> int:
 
 
 def _until(cluster: Cluster, done: Callable[[], bool], program: str) -> None:
-    end_s = time.monotonic() + _READY_S
-    while not done():
-        if time.monotonic() > end_s:
-            out = cluster.directory / f"{program}.out"
-            said = " / ".join(out.read_text().splitlines()[-_TELL:])
-            raise ClusterError(f"{program} was not ready within {_READY_S:g} s; {out} ends with: {said or 'nothing'}")
-        time.sleep(_LOOK_S)
+    if waited(done, _READY_S, _LOOK_S) is None:
+        out = cluster.directory / f"{program}.out"
+        said = " / ".join(out.read_text().splitlines()[-_TELL:])
+        raise ClusterError(f"{program} was not ready within {_READY_S:g} s; {out} ends with: {said or 'nothing'}")
 
 
 def _path(program: str) -> str | None:

@@ -12,7 +12,7 @@ from shlex import quote
 
 from bench.cluster import boards, helpers, networks, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
-from bench.nvml_emulation import FileBoard
+from bench.nvml_emulation import FileBoard, plain
 from bench.nvml_emulation.machine import Limits
 
 ENGINES = {"slurm": slurm, "ray": ray_nodes}
@@ -130,8 +130,7 @@ def started(cluster: Cluster) -> Iterator[None]:
 
 def environment(cluster: Cluster) -> dict[str, str]:
     """Of a process that is to use a cluster: ours, without what is said to autocap or to another cluster."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_", "RAY_"))}
-    return {**kept, **cluster.for_user()}
+    return plain("SLURM_", "RAY_") | cluster.for_user()
 
 
 def exports(cluster: Cluster) -> str:

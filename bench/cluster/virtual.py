@@ -15,7 +15,6 @@ import numpy as np
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.job.processes import ProcessId
@@ -24,14 +23,12 @@ from autocap.plugins.fleet.nodes.device import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
-from autocap.progress import StepProgress
-from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading, Trial
+from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
 from autocap.session.caps import cap_grid, limits_known
 from autocap.session.runner import Runner
-from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
-from autocap.strategies.grid import CapGrid
-from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
+from bench.budget.live import controller_of
+from bench.cluster.network import Network, VirtualAgent, VirtualChannel
+from bench.simulation.clock import EventClock
 from bench.simulation.jobs import Log, SimulatedProcess, certain, tune
 
 _OWN_NODES = 16
@@ -178,7 +175,7 @@ def on_nodes(
     log = log or CountingLog()
     with ClusterGuardian(fleet) as guardian:
         original_w = limits_known(device.gpus, guardian.original_w)
-        controller = _controller(config, device.gpus, device.sensor, original_w, seed)
+        controller = controller_of(config, device.gpus, device.sensor, original_w, seed)
         runner = Runner(
             clock=clock,
             sampler=ClusterSampler(fleet, device, lambda: None, lambda: controller.interval_s),
@@ -199,27 +196,6 @@ def on_nodes(
     cpu_s = (time.process_time() - began_s) - (clock.spent_s - spent_s)
     ran = _ran(log, every.device, job, original_w[0])
     return replace(ran, cpu_s=cpu_s, samples=log.samples, said_error_s=said_s, true_error_s=true_s)
-
-
-def _controller(
-    config: TuneConfig, gpus: Sequence[GpuInfo], sensor: SensorInfo, original_w: tuple[float, ...], seed: int
-) -> Controller:
-    grid = cap_grid(config, gpus, original_w)
-    factory = registry.find("model")
-    values = registry.option_values(factory, ())
-
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-        rng = np.random.default_rng(seed)
-        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before, options=values)
-
-    return Controller(
-        config=config,
-        sensor=sensor,
-        original_w=original_w,
-        grid=grid,
-        progress=StepProgress(),
-        new_strategy=new_strategy,
-    )
 
 
 def _ran(log: Log, device: SimulatedDevice, job: SimulatedJob, original_w: float) -> Ran:

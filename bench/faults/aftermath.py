@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 
 from bench.faults.outcome import Outcome, difference, silence
-from bench.faults.processes import ARRIVALS_MW, Late, Scene
+from bench.faults.processes import ARRIVALS_MW, Scene
+from bench.waiting import Late
 
 BACK_WITHIN_S, HUNG_BACK_WITHIN_S = 1.0, 2.0  # guarantee 1 of the contract
 LATEST_S = 18.0  # of a random moment; the first cap is set after 7 to 11 s

@@ -1,20 +1,16 @@
 """python -m bench faults: one fault after the other into whole tuned jobs, and what became of limits and jobs."""
 
 import argparse
-import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict
-from itertools import cycle, islice
-from pathlib import Path
 from statistics import median
 
-from bench.faults import helper_faults, helper_job_faults, process_faults, virtual_faults
-from bench.faults.outcome import Outcome, table
+from bench.faults import helper_faults, helper_job_faults, injections, process_faults, virtual_faults
+from bench.faults.outcome import Outcome
 
 _INJECTIONS, _KILLS = 500, 50
 _KILLS_KIND = "SIGKILL with a cap set"
@@ -31,57 +27,41 @@ _MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults)
 def main(argv: Sequence[str]) -> int:
     """Inject and print; 1 where a limit was left changed, a job harmed, something hung, or a message was missing."""
     parser = argparse.ArgumentParser(prog="python -m bench faults", description=__doc__)
-    parser.add_argument(
-        "--injections", type=int, default=_INJECTIONS, metavar="N", help="in all (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, while a cap is set"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first of each kind (default: 0)")
-    parser.add_argument(
-        "--kinds",
-        metavar="A,B",
-        help="only these kinds of fault, by the names in the table; helper, or helper jobs: all that begin so",
-    )
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome as a list")
+    injections.add_options(parser, _INJECTIONS)
+    parser.add_argument("--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, with a cap set")
     parser.add_argument("--quick", action="store_true", help="a sample of some forty, in a quarter of a minute")
     args = parser.parse_args(argv)
-    kinds = tuple(args.kinds.split(",")) if args.kinds else ()
-    kinds = tuple(one for kind in kinds for one in _GROUPS.get(kind, (kind,)))
-    unknown = set(kinds).difference(*(module.KINDS for module in _MODULES))
-    if unknown:
-        parser.error(f"unknown kind {', '.join(sorted(unknown))}")
-    logging.getLogger("autocap").addHandler(logging.NullHandler())
+    there = [kind for module in _MODULES for kind in module.KINDS]
+    kinds = injections.chosen(parser, args.kinds, there, groups=_GROUPS) if args.kinds else ()
+    _be_quiet()
     began_s = time.monotonic()
     outcomes = quick(args.seed) if args.quick else full(args.injections, args.kills, args.seed, kinds)
-    _print(outcomes, time.monotonic() - began_s)
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
-    return int(any(one.complaints for one in outcomes))
+    return injections.report(outcomes, began_s, args.json, back=_backs, said=6)
+
+
+def _backs(backs_s: dict[str, list[float]]) -> Iterator[str]:
+    for name, took_s in sorted(backs_s.items()):
+        times = f"{1000 * median(took_s):.0f} ms (median), {1000 * max(took_s):.0f} ms (worst of {len(took_s)})"
+        yield f"{name}: limits that were away were back after {times}"
 
 
 def quick(seed: int) -> list[Outcome]:
     """A sample: some of each kind in virtual time, and a few of real processes."""
-    virtual = _drawn(tuple(virtual_faults.KINDS), _QUICK_VIRTUAL, seed)
+    virtual = injections.drawn(tuple(virtual_faults.KINDS), _QUICK_VIRTUAL, seed)
     return _all(virtual, [(kind, seed) for kind in _QUICK])
 
 
-def full(injections: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[Outcome]:
+def full(count: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[Outcome]:
     """That many in all; with `kinds` only of those, as many of each. One that met nothing is drawn again."""
     if kinds:
-        drawn = _drawn(kinds, injections, seed)
+        drawn = injections.drawn(kinds, count, seed)
         real = [one for one in drawn if one[0] not in virtual_faults.KINDS]
         return _all([one for one in drawn if one[0] in virtual_faults.KINDS], real)
-    kills = min(kills, injections)
-    others = round(_PROCESS_SHARE * (injections - kills))
-    real = _drawn([kind for kind in process_faults.KINDS if kind != _KILLS_KIND], others, seed)
+    kills = min(kills, count)
+    others = round(_PROCESS_SHARE * (count - kills))
+    real = injections.drawn([kind for kind in process_faults.KINDS if kind != _KILLS_KIND], others, seed)
     real += [(_KILLS_KIND, seed + number) for number in range(kills)]
-    return _all(_drawn(tuple(virtual_faults.KINDS), injections - len(real), seed), real)
-
-
-def _drawn(kinds: Sequence[str], count: int, seed: int) -> list[tuple[str, int]]:
-    """As many of each kind as of any other, one with each seed."""
-    return [(kind, seed + number // len(kinds)) for number, kind in enumerate(islice(cycle(kinds), count))]
+    return _all(injections.drawn(tuple(virtual_faults.KINDS), count - len(real), seed), real)
 
 
 def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) -> list[Outcome]:
@@ -113,19 +93,6 @@ def _met(kind: str, seed: int) -> Outcome:
 def _gathered(pool: Executor, drawn: Sequence[tuple[str, int]]) -> list[Outcome]:
     running: list[Future[Outcome]] = [pool.submit(_met, kind, seed) for kind, seed in drawn]
     return [one.result() for one in running]
-
-
-def _print(outcomes: Sequence[Outcome], took_s: float) -> None:
-    print("\n".join(table(outcomes)))
-    for name in sorted({one.kind for one in outcomes if one.back_s is not None}):
-        back_s = [one.back_s for one in outcomes if one.kind == name and one.back_s is not None]
-        times = f"{1000 * median(back_s):.0f} ms (median), {1000 * max(back_s):.0f} ms (worst of {len(back_s)})"
-        print(f"{name}: limits that were away were back after {times}")
-    print(f"{len(outcomes)} injections, {took_s:.0f} s")
-    for one in outcomes:
-        for complaint in one.complaints:
-            print(f"\n{one.kind}, seed {one.seed}: {complaint}")
-            print("\n".join(f"    {text}" for text in one.said[-6:]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, send
 from bench.faults.loan import ARRIVALS_MW, LENT, SOON_S, Loan
 from bench.faults.outcome import Outcome, difference
 from bench.faults.processes import carried_out
-from bench.helper.served import fork_servers_of, until
+from bench.helper.served import fork_servers_of
+from bench.waiting import waited
 
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
 _LOOKED_AT_S = 0.05
@@ -45,16 +46,23 @@ def _aftermath(loan: Loan, result: Outcome) -> Outcome:
         os.killpg(loan.client, signal.SIGKILL)
     loan.reap()
     send(loan.served.pid, signal.SIGCONT)
-    until(lambda: difference(ARRIVALS_MW, loan.served.limits_mw()) is None, 4.0)
+    waited(lambda: difference(ARRIVALS_MW, loan.served.limits_mw()) is None, 4.0)
     changed = result.changed or difference(ARRIVALS_MW, loan.served.limits_mw())
     others = {change.gpu for change in loan.board.read().changes} - set(LENT)
     if others:
         changed = changed or f"the limit of GPU {others} was set, which was not lent"
     journal = loan.served.state_dir
-    if until(lambda: not list(journal.glob("*.json")), 6.0) is None:
+    if waited(lambda: not list(journal.glob("*.json")), 6.0) is None:
         changed = changed or f"the journal still holds {sorted(one.name for one in journal.glob('*.json'))}"
     faults = [line for line in loan.served.log() if "internal fault" in line or "Traceback" in line]
     return replace(result, changed=changed, silent=faults[0] if faults else result.silent)
+
+
+def _once_set(loan: Loan, rng: Random) -> None:
+    """A little after the client has set its first cap."""
+    loan.start(rng)
+    loan.until_set()
+    time.sleep(rng.uniform(0.0, 0.3))
 
 
 def _at_random(loan: Loan, rng: Random, *words: str) -> None:
@@ -75,29 +83,22 @@ def _client(signum: signal.Signals, *words: str, group: bool = False) -> Injecti
 
     def inject(loan: Loan, rng: Random, result: Outcome) -> Outcome:
         _at_random(loan, rng, *words)
-        since_s = loan.now_s()
-        os.killpg(loan.client, signum) if group else os.kill(loan.client, signum)
-        changed, back_s = loan.back(since_s, HUNG_BACK_WITHIN_S)
-        return replace(result, changed=changed, back_s=back_s)
+        return loan.struck(result, HUNG_BACK_WITHIN_S, signum, loan.client, group=group)
 
     return inject
 
 
 def _client_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """SIGSTOP: the helper puts the limits back; once it goes on, the client is told, and sets its caps again."""
-    loan.start(rng)
-    loan.until_set()
-    time.sleep(rng.uniform(0.0, 0.3))
-    since_s = loan.now_s()
-    send(loan.client, signal.SIGSTOP)
-    changed, back_s = loan.back(since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    _once_set(loan, rng)
+    result = loan.struck(result, HUNG_BACK_WITHIN_S + _LOOKED_AT_S, signal.SIGSTOP, loan.client)
     time.sleep(rng.uniform(0.0, 0.3))
     told = loan.count("put back")
     send(loan.client, signal.SIGCONT)
-    if back_s is not None and until(lambda: loan.count("put back") > told, SOON_S) is None:
+    if result.back_s is not None and waited(lambda: loan.count("put back") > told, SOON_S) is None:
         result = replace(result, silent="the client is not told that its limits were put back")
     loan.until_set()
-    return replace(result, changed=changed, back_s=back_s)
+    return result
 
 
 def _helper(signum: signal.Signals) -> Injection:
@@ -105,88 +106,65 @@ def _helper(signum: signal.Signals) -> Injection:
 
     def inject(loan: Loan, rng: Random, result: Outcome) -> Outcome:
         _at_random(loan, rng)
-        since_s = loan.now_s()
-        send(loan.served.pid, signum)
-        changed, back_s = loan.back(since_s, BACK_WITHIN_S)
+        result = loan.struck(result, BACK_WITHIN_S, signum, loan.served.pid)
         loan.until_set()
-        return replace(result, changed=changed, back_s=back_s)
+        return result
 
     return inject
 
 
 def _helper_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """SIGSTOP: the watchdog puts the limits back; the helper goes on, or is killed."""
-    loan.start(rng)
-    loan.until_set()
-    time.sleep(rng.uniform(0.0, 0.3))
-    since_s = loan.now_s()
-    send(loan.served.pid, signal.SIGSTOP)
-    changed, back_s = loan.back(since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    _once_set(loan, rng)
+    result = loan.struck(result, HUNG_BACK_WITHIN_S + _LOOKED_AT_S, signal.SIGSTOP, loan.served.pid)
     time.sleep(rng.uniform(0.0, 0.5))
     send(loan.served.pid, rng.choice((signal.SIGCONT, signal.SIGKILL)))
     loan.until_set()
-    return replace(result, changed=changed, back_s=back_s)
+    return result
 
 
 def _both(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """Helper and client are killed at once, in either order."""
     _at_random(loan, rng)
-    since_s = loan.now_s()
-    pids = [loan.served.pid, loan.client]
-    rng.shuffle(pids)
-    for pid in pids:
-        send(pid, signal.SIGKILL)
-    changed, back_s = loan.back(since_s, BACK_WITHIN_S)
-    return replace(result, changed=changed, back_s=back_s)
+    pids = rng.sample((loan.served.pid, loan.client), 2)
+    return loan.struck(result, BACK_WITHIN_S, signal.SIGKILL, *pids)
 
 
 def _watchdog(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """The watchdog is killed; the helper starts another, which does its duty when the helper is killed."""
-    loan.start(rng)
-    loan.until_set()
-    for pid in loan.served.vitals().watchdogs:
-        send(pid, signal.SIGKILL)
-    time.sleep(rng.uniform(1.2, 2.0))
-    since_s = loan.now_s()
-    send(loan.served.pid, signal.SIGKILL)
-    changed, back_s = loan.back(since_s, BACK_WITHIN_S)
-    return replace(result, changed=changed, back_s=back_s)
+    _once_set(loan, rng)
+    return _then_helper(loan, rng, result, loan.served.vitals().watchdogs)
 
 
 def _fork_server(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """The process that forks watchdogs is killed, and perhaps the watchdog, for which the helper then starts another;
     when the helper is killed, whichever there is does its duty."""
-    loan.start(rng)
-    loan.until_set()
+    _once_set(loan, rng)
     watchdogs = loan.served.vitals().watchdogs if rng.random() < 0.5 else ()
-    for pid in (*fork_servers_of(loan.served.pid), *watchdogs):
+    return _then_helper(loan, rng, result, (*fork_servers_of(loan.served.pid), *watchdogs))
+
+
+def _then_helper(loan: Loan, rng: Random, result: Outcome, pids: Sequence[int]) -> Outcome:
+    """Some processes are killed, and the helper a little later."""
+    for pid in pids:
         send(pid, signal.SIGKILL)
     time.sleep(rng.uniform(1.2, 2.0))
-    since_s = loan.now_s()
-    send(loan.served.pid, signal.SIGKILL)
-    changed, back_s = loan.back(since_s, BACK_WITHIN_S)
-    return replace(result, changed=changed, back_s=back_s)
+    return loan.struck(result, BACK_WITHIN_S, signal.SIGKILL, loan.served.pid)
 
 
 def _everything(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """Helper and watchdog are killed at once, and perhaps the client: the next start of the helper puts back."""
-    loan.start(rng)
-    loan.until_set()
-    time.sleep(rng.uniform(0.0, 0.3))
+    _once_set(loan, rng)
     pids = [loan.served.pid, *loan.served.vitals().watchdogs, *((loan.client,) if rng.random() < 0.5 else ())]
     rng.shuffle(pids)
-    since_s = loan.now_s()
-    for pid in pids:
-        send(pid, signal.SIGKILL)
-    changed, back_s = loan.back(since_s, _BY_NEXT_START_S)
-    return replace(result, changed=changed, back_s=back_s)
+    return loan.struck(result, _BY_NEXT_START_S, signal.SIGKILL, *pids)
 
 
 def _disk_full(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """The state directory's disk is full, from the start or from some moment on; then the client or the helper is
     killed."""
     state = loan.served.state_dir
-    until(state.is_dir, SOON_S)
+    waited(state.is_dir, SOON_S)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=711", "none", state], check=True)
     try:
         if rng.random() < 0.5:
@@ -199,11 +177,8 @@ def _disk_full(loan: Loan, rng: Random, result: Outcome) -> Outcome:
             _fill(state)
             loan.start(rng)
             time.sleep(rng.uniform(0.2, 1.2))
-        since_s = loan.now_s()
-        helper = rng.random() < 0.5
-        send(loan.served.pid if helper else loan.client, signal.SIGKILL)
-        changed, back_s = loan.back(since_s, BACK_WITHIN_S if helper else HUNG_BACK_WITHIN_S)
-        return _aftermath(loan, replace(result, changed=changed, back_s=back_s))
+        victim, within_s = rng.choice(((loan.served.pid, BACK_WITHIN_S), (loan.client, HUNG_BACK_WITHIN_S)))
+        return _aftermath(loan, loan.struck(result, within_s, signal.SIGKILL, victim))
     finally:
         subprocess.run(["umount", "--lazy", state], check=True)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from pathlib import Path
 from random import Random
 
 from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, ended, random_moment, send
+from bench.faults.loan import back
 from bench.faults.outcome import Outcome, difference
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 from bench.helper import people
-from bench.helper.served import Served, until
+from bench.helper.served import Served
 from bench.nvml_emulation import Limits
+from bench.waiting import waited
 
 _ITERATIONS = 300
 _LOOKED_AT_S = 0.05
@@ -43,17 +46,25 @@ class UserScene(Scene):
     def leftovers(self) -> list[str]:
         return [name for name in super().leftovers() if name.endswith(".json")]
 
-    def back(self, since_s: float, within_s: float) -> tuple[str | None, float | None]:
-        """As `put_back`, also where caps are set again soon."""
+    def capped(self, rng: Random, most_s: float = 1.5, mode: str | None = None) -> "subprocess.Popen[bytes]":
+        """Start tuning, and return up to so long after caps were set; the controller."""
+        self.start(mode or rng.choice(("run", "attach")))
+        self.until_capped()
+        time.sleep(rng.uniform(0.0, most_s))
+        assert self.controller is not None
+        return self.controller
 
-        def times() -> list[float | None]:
-            return [self.served.back_after_s(gpu, since_s, found_mw) for gpu, found_mw in enumerate(ARRIVALS_MW)]
+    def back(self, result: Outcome, since_s: float, within_s: float) -> Outcome:
+        """How all limits come back from a moment on, also where caps are set again soon."""
+        changed, back_s = back(self.served, range(len(ARRIVALS_MW)), ARRIVALS_MW, since_s, within_s)
+        return replace(result, changed=changed, back_s=back_s)
 
-        until(lambda: None not in times(), within_s + 5.0)
-        found = [one for one in times() if one is not None]
-        if len(found) < len(ARRIVALS_MW):
-            return difference(ARRIVALS_MW, self.limits_mw()) or "the limits were not put back", None
-        return (f"back only after {max(found):.2f} s" if max(found) > within_s else None), max(found) or None
+    def tuned(self, result: Outcome) -> Outcome:
+        """Once it has tuned to its end: it may not have failed, and the limits stay as they were found."""
+        status = self.ended_with()
+        harmed = None if status == 0 else f"autocap ended with {status}"
+        changed = result.changed or difference(ARRIVALS_MW, self.limits_mw())
+        return ended(self, replace(result, harmed=harmed, changed=changed))
 
 
 def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
@@ -72,101 +83,67 @@ def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | N
 
 def _undisturbed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     """No fault at all: caps are set, and the limits are back at the job's end."""
-    mode = rng.choice(("run", "attach"))
-    scene.start(mode)
-    scene.until_capped()
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"{mode} ended with {status}"
-    changed = difference(ARRIVALS_MW, scene.limits_mw())
-    return ended(scene, replace(result, harmed=harmed, changed=changed))
+    scene.capped(rng, 0.0)
+    return scene.tuned(result)
 
 
 def _controller_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     scene.start(rng.choice(("run", "attach")))
     random_moment(scene, rng)
     assert scene.controller is not None
-    since_s = scene.board.now_s()
+    since_s = scene.now_s()
     scene.controller.kill()
     scene.controller.wait()
-    changed, back_s = scene.back(since_s, HUNG_BACK_WITHIN_S)
-    return ended(scene, replace(result, changed=changed, back_s=back_s))
+    return ended(scene, scene.back(result, since_s, HUNG_BACK_WITHIN_S))
 
 
 def _controller_terminated(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
-    scene.start("attach")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
-    assert scene.controller is not None
-    scene.controller.terminate()
+    scene.capped(rng, mode="attach").terminate()
     scene.ended_with()
     return ended(scene, replace(result, changed=difference(ARRIVALS_MW, scene.limits_mw())), "SIGTERM ended autocap")
 
 
 def _controller_stopped(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     """SIGSTOP for a while, after which it tunes on."""
-    scene.start("attach")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 0.5))
-    assert scene.controller is not None
-    since_s = scene.board.now_s()
-    scene.controller.send_signal(signal.SIGSTOP)
-    changed, back_s = scene.back(since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    controller, since_s = scene.capped(rng, 0.5, "attach"), scene.now_s()
+    controller.send_signal(signal.SIGSTOP)
+    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
     time.sleep(rng.uniform(0.0, 1.0))
-    scene.controller.send_signal(signal.SIGCONT)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"attach ended with {status}"
-    return ended(scene, replace(result, harmed=harmed, changed=changed, back_s=back_s))
+    controller.send_signal(signal.SIGCONT)
+    return scene.tuned(result)
 
 
 def _everything_of_the_user(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     """SIGKILL to all processes of the user at once, the job as well."""
-    scene.start(rng.choice(("run", "attach")))
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
-    assert scene.controller is not None
-    job = scene.job
-    since_s = scene.board.now_s()
+    controller, job, since_s = scene.capped(rng), scene.job, scene.now_s()
     with suppress(ProcessLookupError):
-        os.killpg(scene.controller.pid, signal.SIGKILL)
+        os.killpg(controller.pid, signal.SIGKILL)
     if job is not None:
         send(job.pid, signal.SIGKILL)
-    changed, back_s = scene.back(since_s, HUNG_BACK_WITHIN_S)
-    until(scene.are_back, _LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
-    return replace(result, changed=changed or difference(ARRIVALS_MW, scene.limits_mw()), back_s=back_s)
+    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S)
+    waited(scene.are_back, _LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
+    return replace(result, changed=result.changed or difference(ARRIVALS_MW, scene.limits_mw()))
 
 
 def _helper_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     """The helper is killed; the next one lends anew, and the tuning goes on."""
-    scene.start(rng.choice(("run", "attach")))
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 2.0))
-    since_s = scene.board.now_s()
+    scene.capped(rng, 2.0)
+    since_s = scene.now_s()
     scene.served.signal(signal.SIGKILL)
-    changed, back_s = scene.back(since_s, BACK_WITHIN_S)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"autocap ended with {status}"
-    return ended(scene, replace(result, harmed=harmed, changed=changed, back_s=back_s))
+    return scene.tuned(scene.back(result, since_s, BACK_WITHIN_S))
 
 
 def _both_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
-    scene.start(rng.choice(("run", "attach")))
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
-    assert scene.controller is not None
-    pids = [scene.served.pid, scene.controller.pid]
-    rng.shuffle(pids)
-    since_s = scene.board.now_s()
+    controller = scene.capped(rng)
+    pids, since_s = rng.sample((scene.served.pid, controller.pid), 2), scene.now_s()
     for pid in pids:
         send(pid, signal.SIGKILL)
-    scene.controller.wait()
-    changed, back_s = scene.back(since_s, BACK_WITHIN_S)
-    return ended(scene, replace(result, changed=changed, back_s=back_s))
+    controller.wait()
+    return ended(scene, scene.back(result, since_s, BACK_WITHIN_S))
 
 
 def _job_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
-    scene.start(rng.choice(("run", "attach")))
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
+    scene.capped(rng)
     job = scene.job
     if job is not None:
         send(job.pid, signal.SIGKILL)

@@ -4,17 +4,18 @@ injected into."""
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
 
-from bench.faults.outcome import difference
-from bench.faults.processes import Late
+from bench.faults.outcome import Outcome, difference
 from bench.helper import people, talk
-from bench.helper.served import Served, until
+from bench.helper.served import Served
 from bench.nvml_emulation import FileBoard, machine
+from bench.waiting import until, waited
 
 ARRIVALS_MW = (247_123, 251_007, 240_001)  # the last is nobody's
 LENT = (0, 1)
@@ -75,22 +76,33 @@ class Loan:
     def until_set(self, times: int = 1) -> None:
         """Raises Late."""
         before = self.count("set")
-        if until(lambda: self.count("set") >= before + times, SOON_S) is None:
-            raise Late(f"not within {SOON_S:g} s: a cap is set")
+        until(lambda: self.count("set") >= before + times, "a cap is set", SOON_S)
 
-    def now_s(self) -> float:
-        return self.board.now_s()
+    def struck(
+        self, result: Outcome, within_s: float, signum: signal.Signals, *pids: int, group: bool = False
+    ) -> Outcome:
+        """A signal to some processes one after the other, or to the client's whole group; and how the limits come back
+        from then on, whoever sets them again."""
+        since_s = self.board.now_s()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signum) if group else os.kill(pid, signum)
+        changed, back_s = back(self.served, LENT, ARRIVALS_MW, since_s, within_s)
+        return replace(result, changed=changed, back_s=back_s)
 
-    def back(self, since_s: float, within_s: float) -> tuple[str | None, float | None]:
-        """What is wrong with how the limits come back from a moment on, and the seconds that it takes; `None` where
-        there is nothing wrong, or they were not away."""
 
-        def times() -> list[float | None]:
-            return [self.served.back_after_s(gpu, since_s, ARRIVALS_MW[gpu]) for gpu in LENT]
+def back(
+    served: Served, gpus: Sequence[int], found_mw: Sequence[int], since_s: float, within_s: float
+) -> tuple[str | None, float | None]:
+    """What is wrong with how the limits of some GPUs come back from a moment on, and the seconds that it takes, also
+    where caps are set again soon; `None` where there is nothing wrong, or they were not away."""
 
-        until(lambda: None not in times(), within_s + 5.0)
-        found = [one for one in times() if one is not None]
-        if len(found) < len(LENT):
-            return difference(ARRIVALS_MW, self.served.limits_mw()) or "the limits were not put back", None
-        worst_s = max(found)
-        return (f"back only after {worst_s:.2f} s" if worst_s > within_s else None), worst_s or None
+    def times() -> list[float | None]:
+        return [served.back_after_s(gpu, since_s, found_mw[gpu]) for gpu in gpus]
+
+    waited(lambda: None not in times(), within_s + 5.0)
+    found = [one for one in times() if one is not None]
+    if len(found) < len(gpus):
+        return difference(found_mw, served.limits_mw()) or "the limits were not put back", None
+    worst_s = max(found)
+    return (f"back only after {worst_s:.2f} s" if worst_s > within_s else None), worst_s or None

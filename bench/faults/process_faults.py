@@ -1,6 +1,5 @@
 """The faults that need real processes, by name: signals at a random moment, death, hanging, another tool."""
 
-import os
 import signal
 import tempfile
 import time
@@ -23,6 +22,7 @@ from bench.faults.aftermath import (
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 from bench.nvml_emulation import Steps, Way
+from bench.waiting import waited
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
@@ -168,10 +168,7 @@ def _other_tool(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.controller.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
     scene.ended_with()
     expected = (ARRIVALS_MW[0], _OTHER_MW)
-    with_watchdog_s = BACK_WITHIN_S if killed else 0.0
-    began_s = time.monotonic()
-    while scene.limits_mw() != expected and time.monotonic() - began_s < with_watchdog_s:
-        time.sleep(0.01)
+    waited(lambda: scene.limits_mw() == expected, BACK_WITHIN_S if killed else 0.0)
     changed = difference(expected, scene.limits_mw())
     return ended(scene, replace(result, changed=changed), None if killed else "somebody else", expected)
 
@@ -184,20 +181,6 @@ def _watchdog_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         send(pid, signal.SIGKILL)
     time.sleep(rng.uniform(0.8, 2.0))
     return kill(scene, result)
-
-
-def _terminal_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """Whoever read our stderr has gone: nothing can be said, and the child must not feel it."""
-
-    def hang_up() -> None:
-        reader, writer = os.pipe()
-        os.close(reader)
-        os.dup2(writer, 2)
-
-    scene.start("run", prepare=hang_up)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"run ended with {status}"
-    return ended(scene, replace(result, harmed=harmed))
 
 
 KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
@@ -216,14 +199,9 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "run directory's disk full": file_faults.full,
     "journal of a dead owner": file_faults.stale,
     "another process sets a limit": _other_tool,
-    "terminal gone": _terminal_gone,
-    "streams closed": resource_faults.streams_closed,
-    "stderr a full pipe": resource_faults.stderr_full,
     "descriptors used up": resource_faults.no_descriptors,
     "state directory gone and killed": resource_faults.state_directory_gone,
-    "exporter flooded": resource_faults.exporter_flooded,
     "killed beside a meter": resource_faults.meter_left,
     STARVING: resource_faults.starved,
     "sudo: the user tampers": sudo_faults.hostile,
-    "sudo: links and secrets": sudo_faults.planted,
 }

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,10 +13,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from autocap.job.processes import ProcessId, identify
+from bench.faults.boards import Boards
 from bench.faults.outcome import Outcome
 from bench.helper.people import Rights
 from bench.helper.served import watchdogs_of
-from bench.nvml_emulation import FileBoard, environment, machine
+from bench.nvml_emulation import FileBoard, environment, machine, plain
+from bench.waiting import Late
 
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
@@ -28,10 +29,6 @@ _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr
            "--no-memory")  # fmt: skip
 _PATIENCE_S = 40.0  # for what takes a few seconds on a machine of its own
 _CHILD_ENDS_S = 60.0
-
-
-class Late(Exception):
-    """Something did not happen in time."""
 
 
 class Missed(Exception):
@@ -53,7 +50,7 @@ def carried_out(
         return replace(result, hung=str(error))
 
 
-class Scene:
+class Scene(Boards):
     """One job with its controller, in a folder of its own; a context manager that leaves no process behind.
 
     iterations: of the job; one takes 0.11 s.
@@ -64,15 +61,13 @@ class Scene:
         folder.mkdir()
         made = machine("quadro-rtx-6000/alexnet", gpus=2, arrivals_mw=ARRIVALS_MW)
         made = replace(made, sensor="v100", start_s=None, iterations=iterations)
-        self.board = FileBoard.create(folder / "machine.json", made)
+        board = FileBoard.create(folder / "machine.json", made)
+        super().__init__([board], ARRIVALS_MW, patience_s=_PATIENCE_S, look_s=LOOK_S)
         self.state_dir = folder / "state"
         self.python, self.rights = sys.executable, Rights()  # of the job and the controller
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
         # Where a file may hold a few bytes only, a compiled module would be cut short, and every later run would fail.
-        plain["PYTHONDONTWRITEBYTECODE"] = "1"
-        self.env = environment(
-            folder / "machine.json", {**plain, "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
-        )
+        own = {"PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
+        self.env = environment(folder / "machine.json", plain() | own)
         self.controller: subprocess.Popen[bytes] | None = None
         self._own_job: subprocess.Popen[bytes] | None = None
         self._job: ProcessId | None = None  # once it was seen
@@ -149,12 +144,6 @@ class Scene:
     def computes(self) -> bool:
         return self.job is not None
 
-    def limits_mw(self) -> tuple[int, ...]:
-        return tuple(self.board.requested_mw(gpu) for gpu in range(len(ARRIVALS_MW)))
-
-    def are_back(self) -> bool:
-        return self.limits_mw() == ARRIVALS_MW
-
     def is_capped(self) -> bool:
         """Whether each GPU has a cap of ours."""
         return not set(self.limits_mw()) & set(ARRIVALS_MW)
@@ -172,15 +161,6 @@ class Scene:
         return (self.folder / "out").read_bytes().count(b"iteration ")
 
     # Waiting.
-
-    def until(self, condition: Callable[[], bool], what: str, within_s: float = _PATIENCE_S) -> float:
-        """Seconds until the condition holds. Raises Late."""
-        began_s = time.monotonic()
-        while not condition():
-            if time.monotonic() - began_s > within_s:
-                raise Late(f"not within {within_s:g} s: {what}")
-            time.sleep(LOOK_S)
-        return time.monotonic() - began_s
 
     def until_capped(self) -> None:
         """Raises Missed where the job ends before, as on a machine that has little time for us."""

@@ -1,11 +1,9 @@
 """The faults of what a process has from its surroundings: streams, descriptors, CPU time, the state directory."""
 
-import fcntl
 import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,65 +15,14 @@ from random import Random
 
 from bench.faults.aftermath import ended, kill, put_back, send
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import ARRIVALS_MW, LOOK_S, Late, Scene
+from bench.faults.processes import ARRIVALS_MW, Scene
+from bench.waiting import Late
 
-_STDOUT = 1
-_PIPE_BYTES = 4096
-_PASSED_ON_S = 2.0  # within which a signal reaches the job, and a run returns after its job
-_CONNECTIONS, _HELD_AT_MOST = 120, 16  # of an exporter's clients; the second is the product's own bound
-_PASSING = 6  # descriptors open for a moment: of a connection that is refused, of the emulated machine's file
-_FLOODED_S = 3.0
+_ENDS_S = 3.0  # within which a meter ends
 _BURNERS = 7  # a CPU, ahead of everything of ours
 _AHEAD = -5  # their nice value
 _STARVED_S = (4.0, 20.0)
 _METER = "trap '' TERM PIPE; while :; do echo 321; sleep 0.2; done"
-
-
-def streams_closed(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """Some of stdin, stdout and stderr are closed from the start."""
-    closed = rng.sample((0, 1, 2), rng.randint(1, 3))
-    mode = rng.choice(("attach", "run"))
-
-    def close() -> None:
-        for stream in closed:
-            os.close(stream)
-
-    scene.start(mode, prepare=close)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"{mode} ended with {status}"
-    if not scene.board.read().changes:
-        harmed = harmed or f"{mode} set no cap"
-    if mode == "run" and _STDOUT in closed:  # nobody could count the job's lines
-        return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
-    return ended(scene, replace(result, harmed=harmed))
-
-
-def stderr_full(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """stderr is a pipe that is full and that nobody reads: signals are passed on, and run returns, all the same."""
-
-    def fill() -> None:
-        reader, writer = os.pipe()
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        os.write(writer, bytes(_PIPE_BYTES))
-        os.dup2(writer, 2)
-        os.set_inheritable(reader, True)
-
-    scene.start("run", "-v", prepare=fill)
-    scene.until_capped()
-    assert scene.controller is not None
-    job = scene.job
-    if rng.random() < 0.5:
-        time.sleep(rng.uniform(0.0, 3.0))
-        scene.controller.send_signal(signal.SIGTERM)
-        scene.until(lambda: job is None or not job.is_alive(), "the signal is passed on", _PASSED_ON_S)
-        right = (128 + signal.SIGTERM, 0)
-    else:
-        scene.until(lambda: job is None or not job.is_alive(), "the job ends", 60.0)
-        right = (0, 0)
-    scene.until(scene.has_ended, "run returns", 2 * _PASSED_ON_S)
-    status = scene.controller.returncode
-    harmed = None if status in right else f"run ended with {status}"
-    return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
 
 
 def no_descriptors(scene: Scene, rng: Random, result: Outcome) -> Outcome:
@@ -131,53 +78,6 @@ def state_directory_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     return ended(scene, replace(result, changed=changed, back_s=back_s))
 
 
-def exporter_flooded(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """Somebody opens as many connections to the exporter as they can, and lets them hang or trickle."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    scene.start("attach", "--prometheus", str(port))
-    scene.until_capped()
-    assert scene.controller is not None
-    pid = scene.controller.pid
-    before = len(os.listdir(f"/proc/{pid}/fd"))
-    most = 0
-    with _connected(port, rng):
-        until_s = time.monotonic() + _FLOODED_S
-        while time.monotonic() < until_s and not scene.has_ended():
-            with suppress(OSError):
-                most = max(most, len(os.listdir(f"/proc/{pid}/fd")) - before)
-            time.sleep(LOOK_S)
-        tasks = 0
-        with suppress(OSError):
-            tasks = len(os.listdir(f"/proc/{pid}/task"))
-    scene.ended_with()
-    harmed = None
-    if most > _HELD_AT_MOST + _PASSING or tasks > _HELD_AT_MOST:
-        harmed = f"the exporter held {most} descriptors and {tasks} threads"
-    if any("watchdog process" in text and "was lost" in text for text in scene.said()):
-        harmed = harmed or "the watchdog was lost"
-    return ended(scene, replace(result, harmed=harmed))
-
-
-@contextmanager
-def _connected(port: int, rng: Random) -> Iterator[None]:
-    clients: list[socket.socket] = []
-    try:
-        for _ in range(_CONNECTIONS):
-            client = socket.socket()
-            client.settimeout(0.2)
-            clients.append(client)
-            with suppress(OSError):
-                client.connect(("127.0.0.1", port))
-                if rng.random() < 0.5:
-                    client.send(b"GET /metrics HTTP/1.1\r\nX: ")
-        yield
-    finally:
-        for client in clients:
-            client.close()
-
-
 def meter_left(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """SIGKILL while a meter of the user's runs beside, which does not listen to SIGTERM: it dies with us."""
     scene.start("attach", "--node-power", f"command:{_METER}")
@@ -185,7 +85,7 @@ def meter_left(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     meters = _meters(scene.folder)
     result = kill(scene, result)
     try:
-        scene.until(lambda: not _meters(scene.folder), "the meter ends", _PASSED_ON_S + 1.0)
+        scene.until(lambda: not _meters(scene.folder), "the meter ends", _ENDS_S)
     except Late as error:
         for pid in _meters(scene.folder):
             send(pid, signal.SIGKILL)

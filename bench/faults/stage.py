@@ -1,6 +1,5 @@
 """Where a fault is injected in virtual time: the machine, its clock, and what should stand there in the end."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from bench.faults.outcome import difference
 from bench.nvml_emulation import Fault, Machine, MemoryBoard
 from bench.nvml_emulation.board import requested, requested_mw
 from bench.nvml_emulation.library import EmulatedLibrary
+from bench.simulation.clock import EventClock
 
 ARRIVALS_MW = (287_123, 291_007)
 _VIRTUAL_LIMIT_S = 100_000.0
@@ -18,27 +18,16 @@ class Hang(BaseException):
     """Not an Exception: nothing that catches those may keep it from ending the injection."""
 
 
-class Script(VirtualClock):
-    """A virtual clock on which things happen at their times, also in the middle of a call that waits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._actions: list[tuple[float, Callable[[], None]]] = []
-
-    def at(self, t_s: float, action: Callable[[], None]) -> None:
-        self._actions = sorted([*self._actions, (t_s, action)], key=lambda one: one[0])
+class Script(EventClock):
+    """A virtual clock that is not waited on for ever."""
 
     def step(self, seconds: float) -> None:
         """Jump, as when nobody let this process run for so long."""
-        super().wait_until(self.now() + seconds)
+        VirtualClock.wait_until(self, self.now() + seconds)
 
     def wait_until(self, t_s: float) -> int | None:
         if t_s > _VIRTUAL_LIMIT_S:
             raise Hang(f"still waiting at {t_s:.0f} s")
-        while self._actions and self._actions[0][0] <= t_s:
-            due_s, action = self._actions.pop(0)
-            super().wait_until(due_s)
-            action()
         return super().wait_until(t_s)
 
 

@@ -72,36 +72,6 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
 
 
-def planted(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """The user has other commands read or write through links of theirs, or read what is root's."""
-    secret = _under_sudo(scene)
-    link, trace = scene.folder / "link", scene.folder / "trace.csv"
-    _as_user(lambda *_: link.symlink_to(secret.folder), scene, secret, rng)
-    _as_user(lambda *_: trace.write_text("t_s,power_w\n" + _sawtooth()), scene, secret, rng)
-    words = rng.choice(
-        (
-            ("period", str(secret.file)),
-            ("period", str(trace), "--plots", "--out", str(link)),
-            ("period", str(trace), "--plots", "--out", str(secret.folder / "plots")),
-            ("report", str(secret.folder)),
-            ("report", str(link), "--html"),
-            ("run", "--device", "emulated", "--out", str(link), "--", "true"),
-            ("run", "--device", "emulated", "--out", str(secret.folder / "run"), "--", "true"),
-            ("run", "--warm-start", str(secret.folder), "--", "true"),
-            ("sweep", "--out", str(link), "--", "true"),
-            ("inside", "--pid", str(os.getpid()), "--step-map-fd", "3"),
-        )
-    )
-    done = scene.autocap(*words)
-    said = done.stdout + done.stderr
-    harmed = secret.gained(said)
-    if harmed is None and done.returncode not in (1, 2):
-        harmed = f"`autocap {words[0]}` ended with {done.returncode}"
-    lines = done.stderr.splitlines()
-    silent = None if len(lines) == 1 and lines[0].startswith("autocap: ") else f"{len(lines)} lines were said: {lines}"
-    return replace(result, harmed=harmed, silent=silent, changed=difference(ARRIVALS_MW, scene.limits_mw()))
-
-
 def _under_sudo(scene: Scene) -> Secret:
     """Make the scene's folder the user's, what is root's beside it, and every command one that they type under sudo."""
     beside = scene.folder.parent
@@ -213,7 +183,3 @@ def _owners(scene: Scene) -> str | None:
         if path.lstat().st_uid != USER and not path.name.startswith(("machine", "out", "err")):
             return f"{path.name} in the user's folder belongs to root"
     return None
-
-
-def _sawtooth() -> str:
-    return "".join(f"{0.1 * row:.1f},{200 + 50 * (row // 5 % 2)}\n" for row in range(200))

@@ -1,1 +1,1 @@
-"""Hostile input for every command's parser and every file format, in child processes with limits."""
+"""python -m bench fuzz: hostile clients of the helper."""

@@ -1,18 +1,13 @@
-"""Files with something wrong: bytes that changed, JSON values that nobody expects, tables of numbers that are none."""
+"""Lines with something wrong: bytes that changed, JSON values that nobody expects."""
 
-import gzip
 import json
-from collections.abc import Callable, Sequence
 from random import Random
 
 from bench.fuzz import texts
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _RAW = "@raw@"
-_MOST_CELLS = 20_000
-_LONG_LINE = 5000  # bytes
 _LARGE = 1e200
-_LONG = 400  # bytes of a cell that there are many of
 _DEEP = (50, 500, 1_000, 100_000, 1_000_000)
 
 
@@ -123,29 +118,6 @@ def _is_plain(value: Json) -> bool:
     return value is None or isinstance(value, int | float | bool)
 
 
-def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, bytes], bytes]) -> bytes:
-    """Lines of which some are changed, repeated, left out or in another place."""
-    found = list(lines)
-    for _ in range(random.choice((1, 1, 2, 5, 20))):
-        at, to = random.randrange(len(found)), random.randrange(len(found))
-        which = random.randrange(12)
-        if which == 0:
-            found[at:at] = [found[to]] * random.choice((1, 2, 50, 2000) if len(found[to]) < _LONG_LINE else (1, 2))
-        elif which == 1 and len(found) > 1:
-            del found[at]
-        elif which == 2:
-            found[at], found[to] = found[to], found[at]
-        elif which == 3:
-            found.insert(
-                at, random.choice((b"", b"\0" * 100, b"x" * 1_000_000, b"\xff" * 50, b"null", b"[]", b"{}", b"1"))
-            )
-        elif which == 4 and random.random() < 0.2:
-            del found[max(1, at) :]
-        else:
-            found[at] = change(random, found[at])
-    return b"\n".join(found) + random.choice((b"\n", b"\n", b"\n", b"", b"\r\n"))
-
-
 def json_line(random: Random, line: bytes) -> bytes:
     """A line that holds a document, with something wrong."""
     try:
@@ -155,54 +127,3 @@ def json_line(random: Random, line: bytes) -> bytes:
     if random.random() < 0.1:
         return in_bytes(random, line)
     return in_json(random, document, random.choice((1, 1, 2, 4))).encode("utf-8", "surrogatepass")
-
-
-def in_table(random: Random, data: bytes) -> bytes:
-    """A CSV file with something wrong."""
-    rows = [line.split(b",") for line in data.splitlines()]
-    for _ in range(random.choice((1, 1, 3, 10))):
-        if sum(map(len, rows)) > _MOST_CELLS:
-            break
-        row, column = random.randrange(len(rows)), random.randrange(len(rows[0]))
-        which = random.randrange(9)
-        if which == 0:
-            name = random.choice((b"t_s", b"power_w", b"read_t_s", b"power_w_0", b"energy_j", b"", _cell(random)))
-            rows[0][min(column, len(rows[0]) - 1)] = name
-        elif which == 1:  # a whole column
-            each = _cell(random)[:_LONG]
-            for other in rows[1:]:
-                if column < len(other):
-                    other[column] = each if random.random() < 0.9 else _cell(random)[:_LONG]
-        elif which == 2:
-            rows[row] = rows[row][:column] or [b""]
-        elif which == 3:
-            rows[row] = rows[row] + [_cell(random)[:_LONG]] * random.choice((1, 10, 10_000))
-        elif which == 4:
-            rows[row:row] = [[cell[:_LONG] for cell in rows[row]]] * random.choice((1, 10, 1000))
-        elif which == 5:
-            random.shuffle(rows)
-        elif which == 6:
-            del rows[max(1, row) : row + random.choice((1, 10, 10_000))]
-        elif column < len(rows[row]):
-            rows[row][column] = _cell(random)
-    made = random.choice((b"\n", b"\n", b"\r\n", b"\r")).join(b",".join(row) for row in rows)
-    return made if random.random() < 0.8 else in_bytes(random, made)
-
-
-def _cell(random: Random) -> bytes:
-    if random.random() < 0.2:
-        return random.choice((b'"', b'"a\nb', b"\0", b"\xff\xfe", b"x" * 200_000, b'""', b"'", b"\x1b[2J", b"\x9b31m"))
-    return texts.number(random).encode("utf-8", "surrogatepass")
-
-
-def perhaps_zipped(random: Random, data: bytes) -> bytes:
-    """As it is, or compressed, and that perhaps with something wrong once more."""
-    which = random.randrange(4)
-    if which == 0:
-        return data
-    zipped = gzip.compress(data, 1)
-    if which == 1:
-        return zipped[: random.randint(0, len(zipped))]
-    if which == 2:
-        return in_bytes(random, zipped)
-    return zipped + random.choice((b"", b"", zipped, b"\0" * 512, b"junk"))

@@ -72,26 +72,6 @@ TEXTS = (
         "<script>",
     ),
 )
-_PATTERNS = (
-    *("(" * 500 + ")" * 500, "(" * 5000, "(a+)+$", "(?P<n>" * 50, "[" * 50, "a{1,65535}", "a{99999999999}", "(?<=a*)"),
-    *(
-        "((a{1,1000}){1,1000}){1,1000}",
-        "|".join(["a"] * 20000),
-        "(a)" * 2000,
-        r"\1",
-        r"(?P<iteration>\d+",
-        "(?i)" * 100,
-    ),
-    *(
-        "((((((((((a*)*)*)*)*)*)*)*)*)*)",
-        "[" + "a-z" * 5000 + "]",
-        "\\",
-        "(?R)",
-        "*",
-        "(?i)[\u0100-\uffff]" * 10_000,
-        "(?P<step>x)(?P<step>y)",
-    ),
-)
 
 
 def number(random: Random) -> str:
@@ -120,11 +100,6 @@ def text(random: Random) -> str:
     if which == 3:
         return random.choice(TEXTS) + random.choice(TEXTS)
     return random.choice(TEXTS)
-
-
-def pattern(random: Random) -> str:
-    """A regular expression that is hard to compile, or wrong."""
-    return random.choice(_PATTERNS) if random.random() < 0.7 else text(random)
 
 
 def mutated(random: Random, given: str) -> str:

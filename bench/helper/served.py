@@ -7,14 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from bench.helper.people import GROUP
-from bench.nvml_emulation import FileBoard, environment
+from bench.nvml_emulation import FileBoard, environment, plain
 from bench.nvml_emulation.board import requested_mw
 
 _AGAIN_S = 0.1  # until it is started again; systemd's own RestartSec
@@ -66,10 +66,8 @@ class Served:
         if self.policy is not None and policy is not None:
             self.policy.write_text(policy)
             self.policy.chmod(0o644)
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
-        self.env = environment(
-            machine_file, {**plain, "PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_HELPER": str(self.socket)}
-        )
+        own = {"PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_HELPER": str(self.socket)}
+        self.env = environment(machine_file, plain() | own)
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -125,7 +123,7 @@ class Served:
         )
 
     def limits_mw(self) -> tuple[int, ...]:
-        return tuple(self.board.requested_mw(gpu) for gpu in range(len(self.board.read().machine.cards)))
+        return self.board.limits_mw()
 
     def back_after_s(self, gpu: int, since_s: float, found_mw: int) -> float | None:
         """Seconds from a moment of the machine's time until a limit was back, 0 where it was there; `None` where it was
@@ -185,13 +183,3 @@ def _children(pid: int, word: bytes) -> list[int]:
                     if word in Path(f"/proc/{child}/cmdline").read_bytes():
                         found.append(child)
     return found
-
-
-def until(condition: Callable[[], bool], within_s: float, look_s: float = 0.004) -> float | None:
-    """Seconds until it holds; `None` where that is not within so many."""
-    began_s = time.monotonic()
-    while not condition():
-        if time.monotonic() - began_s > within_s:
-            return None
-        time.sleep(look_s)
-    return time.monotonic() - began_s

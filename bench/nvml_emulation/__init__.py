@@ -13,7 +13,7 @@ PYTHONPATH (`environment` does both); every process that imports pynvml then mee
 """
 
 from bench.nvml_emulation.board import FileBoard, MemoryBoard
-from bench.nvml_emulation.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, times
+from bench.nvml_emulation.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, plain, times
 from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
 
 __all__ = [
@@ -34,5 +34,6 @@ __all__ = [
     "emulated",
     "environment",
     "machine",
+    "plain",
     "times",
 ]

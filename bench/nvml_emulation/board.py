@@ -144,6 +144,10 @@ class FileBoard:
         """The limit that is requested at the moment."""
         return requested_mw(self.read(), gpu, self.now_s())
 
+    def limits_mw(self) -> tuple[int, ...]:
+        """The same of all cards."""
+        return tuple(self.requested_mw(gpu) for gpu in range(len(self.read().machine.cards)))
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with open(self._path.with_suffix(".lock"), "w") as lock:

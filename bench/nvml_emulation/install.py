@@ -81,6 +81,11 @@ def shared_clock(board: FileBoard) -> Clock:
     return clock
 
 
+def plain(*others: str) -> dict[str, str]:
+    """Our own environment without what is said to autocap, and what begins with one of these others."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("AUTOCAP_", "SUDO_", *others))}
+
+
 def environment(state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that is to meet the machine written to a file."""
     path = [str(SHIM), str(_ROOT), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]

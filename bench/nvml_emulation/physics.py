@@ -137,6 +137,10 @@ class Physics:
             busy=self._is_busy(player, now_s),
         )
 
+    def power_w(self) -> float:
+        """What all cards show."""
+        return sum(self.shown(gpu).power_w for gpu in self._places)
+
     def samples(self, gpu: int) -> list[tuple[float, float]]:
         """The driver's buffer: when, and watts, the oldest first."""
         self.shown(gpu)

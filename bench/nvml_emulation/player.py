@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,32 +37,34 @@ def main(argv: Sequence[str]) -> int:
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
     start_s = shared_clock(board).now() + args.after
     if args.gpus is None:
-        pid, reported = os.getpid(), args.report_pid or os.getpid()
+        gpu, pid, reported = None, os.getpid(), args.report_pid or os.getpid()
         board.update(lambda state: replace(state, job_pid=pid, reported_pid=reported, start_s=start_s))
-        play(board, args.steps, args.lines, None)
     else:
         gpus = tuple(int(word) for word in args.gpus.split(","))
+        gpu = gpus[0]
         job = PlayedJob(gpus=gpus, pid=os.getpid(), start_s=start_s, profile=args.profile, iterations=args.iterations)
         board.update(lambda state: state.with_job(job))
-        play(board, args.steps, args.lines, gpus[0])
+    for done in iterations(board, gpu):
+        if args.steps:
+            import autocap
+
+            autocap.step()
+        if args.lines:
+            print(f"iteration {done}", flush=True)
     return 0
 
 
-def play(board: FileBoard, steps: bool, lines: bool, gpu: int | None) -> None:
-    """Do the iterations of a job that has registered. gpu: one of its cards, `None` where it is the only job."""
+def iterations(board: FileBoard, gpu: int | None = None) -> Iterator[int]:
+    """The number of each iteration of a job that has registered, once it has ended, until the last. gpu: one of its
+    cards, `None` where it is the only job."""
     physics, done = Physics(shared_clock(board)), 0
     while True:
-        physics.sync(board.read())
+        physics.sync(board.whole()[0])
         ended = physics.ended(gpu)  # before the steps are read: the last one may end in between
         reading = physics.steps(gpu)
         while reading is not None and done < reading.count:
             done += 1
-            if steps:
-                import autocap
-
-                autocap.step()
-            if lines:
-                print(f"iteration {done}", flush=True)
+            yield done
         if ended:
             return
         time.sleep(_LOOK_S)

@@ -2,24 +2,17 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median, quantiles
 
-from autocap.clock import VirtualClock
-from autocap.devices.model import profiles
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import State
-from autocap.progress.period.progress import PeriodProgress
-from autocap.records import Sample
 from bench.overhead import call_cost, controller_cost, helper_cost, step_cost
 
-_PARTS = ("detector", "hook", "calls", "controller", "helper")
-_STRETCH_S = 60.0  # at each of the limits
+_PARTS = ("hook", "calls", "controller", "helper")
 _SENSORS = ("v100", "a100", "laptop")  # that update every 20, 100 and 515 ms
 _STATES = (State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING, State.HOLDING)
 _MOST_PCT, _MOST_HELD_PCT = {1: 1.0, 8: 3.0}, {1: 0.2, 8: 0.6}  # of a core, by the number of GPUs
@@ -32,11 +25,6 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print; 1 where the controller or the helper costs more than it may."""
     parser = argparse.ArgumentParser(prog="python -m bench overhead", description=__doc__)
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"of {', '.join(_PARTS)} (default: all)")
-    parser.add_argument("--gpus", type=int, default=8, help="of the detector's simulated node (default: 8)")
-    parser.add_argument("--sample-hz", type=float, default=50.0, help="of the detector (default: 50)")
-    parser.add_argument(
-        "--profile", default="tesla-v100/resnet50", help="of the detector (default: tesla-v100/resnet50)"
-    )
     parser.add_argument(
         "--sensors", default=",".join(_SENSORS), help=f"of the controllers' cards (default: {','.join(_SENSORS)})"
     )
@@ -47,8 +35,6 @@ def main(argv: Sequence[str]) -> int:
     parts = args.parts.split(",")
     if set(parts) - set(_PARTS):
         parser.error(f"--parts {args.parts}: choose of {', '.join(_PARTS)}")
-    if "detector" in parts:
-        _print_detector(args.profile, args.gpus, args.sample_hz)
     if "hook" in parts:
         _print_hook()
     if "calls" in parts:
@@ -60,15 +46,6 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--sensors {args.sensors}: choose of {', '.join((*PRESETS, *LOGGED))}")
     status = _print_helper(args.seconds) if "helper" in parts else 0
     return (_print_controller(sensors, args.seconds) if "controller" in parts else 0) or status
-
-
-def _print_detector(profile: str, gpus: int, sample_hz: float) -> None:
-    print("PeriodProgress, CPU per second of signal: learned at the limit found on arrival, followed at two caps")
-    print(f"{gpus} GPUs, {sample_hz:g} samples/s, {_STRETCH_S:g} s at each limit\n")
-    for sensor in ("v100", "a100", "average-1s"):
-        spent_ms, worst_ms, trouble = detector_cost(profile, sensor, gpus, 1 / sample_hz)
-        outcome = "followed to the end" if trouble is None else trouble
-        print(f"  {sensor:12} {spent_ms:6.2f} ms a second, longest call {worst_ms:5.0f} ms; {outcome}")
 
 
 def _print_hook() -> None:
@@ -151,36 +128,6 @@ def _most_pct(gpus: int, state: State) -> float:
 
 def _cell(cost: controller_cost.StateCost | None) -> str:
     return "-" if cost is None else f"{cost.core_pct:.2f} {cost.sample_hz:5.1f}"
-
-
-def detector_cost(profile: str, sensor: str, gpus: int, interval_s: float) -> tuple[float, float, str | None]:
-    """CPU milliseconds a second of signal, those of the longest call, and what kept it from following the period."""
-    samples = _recorded(profile, sensor, gpus, interval_s)
-    progress = PeriodProgress(PRESETS[sensor].info())
-    spent_s, worst_s = 0.0, 0.0
-    for sample in samples:
-        begin_s = time.process_time()
-        progress.marks(sample)
-        taken_s = time.process_time() - begin_s
-        spent_s, worst_s = spent_s + taken_s, max(worst_s, taken_s)
-    return 1000 * spent_s / (samples[-1].t_s - samples[0].t_s), 1000 * worst_s, progress.trouble
-
-
-def _recorded(profile: str, sensor: str, gpus: int, interval_s: float) -> list[Sample]:
-    clock = VirtualClock()
-    node = SimulatedNode(gpus=gpus, sensor=PRESETS[sensor])
-    device = SimulatedDevice(clock, SimulatedJob(profile=profiles.load(profile), jitter=0.01), node, seed=1)
-    limits = device.limits()
-    arrival_w = device.gpus[0].cap_range.default_w
-    samples = []
-    for share in (1.0, 0.8, 0.7):
-        for gpu in device.gpus:
-            limits.set_limit_w(gpu.uuid, round(share * arrival_w))
-        end_s = clock.now() + _STRETCH_S
-        while clock.now() < end_s:
-            clock.wait_until(clock.now() + interval_s)
-            samples.append(Sample(t_s=clock.now(), readings=device.read(), steps=None))
-    return samples
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """What the controller costs: CPU seconds and memory of real `autocap` processes above the emulated library."""
 
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from autocap.events import State, StateEntered
 from autocap.runlog.columns import read_samples
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, EventTail
-from bench.nvml_emulation import FileBoard, environment, machine
-from bench.nvml_emulation.metered import COST_VARIABLE
+from bench.nvml_emulation import FileBoard, environment, machine, plain
+from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s, spent_s
+from bench.waiting import until
 
 _AFTER_S = 12.0  # the job begins so long after its process: what waiting costs
 _PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--after", f"{_AFTER_S:g}")
@@ -86,15 +86,14 @@ def measure(sensor: str, hold_s: float, mode: str, gpus: int) -> ControllerCost:
         arrivals_mw = [247_123 - 1000 * gpu for gpu in range(gpus)]
         made = machine("quadro-rtx-6000/resnet50", gpus=gpus, arrivals_mw=arrivals_mw)
         board = FileBoard.create(folder / "machine.json", replace(made, sensor=sensor, start_s=None))
-        own = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
-        env = environment(folder / "machine.json", {**own, "AUTOCAP_STATE_DIR": str(folder / "state")})
+        env = environment(folder / "machine.json", plain() | {"AUTOCAP_STATE_DIR": str(folder / "state")})
         options = (*_SEARCH, "--out", str(folder / "run"))
         job = controller = None
         try:
             argv = ["run", "--progress", "steps", "--gpus", f"0-{gpus - 1}", *options, "--", *_PLAYER, "--steps"]
             if mode == "attach":
                 job = subprocess.Popen(_PLAYER, env=env, start_new_session=True)
-                _until(lambda: board.read().job_pid is not None)
+                until(lambda: board.read().job_pid is not None, "the job begins", _WITHIN_S)
                 argv = ["attach", "--pid", str(job.pid), "--progress", "auto", *options]
             controller = subprocess.Popen(
                 [sys.executable, "-m", "autocap", *argv],
@@ -112,21 +111,22 @@ def _watched(
     mode: str, gpus: int, sensor: str, hold_s: float, folder: Path, controller: "subprocess.Popen[bytes]"
 ) -> ControllerCost:
     run, pid = folder / "run", controller.pid
-    _until(lambda: (run / EVENTS).exists() and '"state_entered"' in (run / EVENTS).read_text())
+    log = run / EVENTS
+    until(lambda: log.exists() and '"state_entered"' in log.read_text(), "the controller begins", _WITHIN_S)
     children = psutil.Process(pid).children()
     (watchdog,) = [child for child in children if "autocap.limits.watchdog" in " ".join(child.cmdline())]
 
     def look() -> _Look:
         return _Look(
             at_s=time.monotonic(),
-            cpu_s=_cpu_s(pid),
-            emulated_s=_emulated_s(folder / f"cost.{pid}"),
+            cpu_s=spent_s(pid),
+            emulated_s=emulated_s(folder / "cost", pid),
             samples_bytes=(run / SAMPLES).stat().st_size,
         )
 
     looks, entered = [look()], list[StateEntered]()
     held: _Look | None = None  # for a moment
-    watchdog_before_s, deadline_s = _cpu_s(watchdog.pid), looks[0].at_s + _SEARCHED_WITHIN_S
+    watchdog_before_s, deadline_s = spent_s(watchdog.pid), looks[0].at_s + _SEARCHED_WITHIN_S
     with EventTail(run) as tail:
         while not (entered and entered[-1].state is State.HOLDING and time.monotonic() - looks[-1].at_s >= hold_s):
             if time.monotonic() > deadline_s:
@@ -141,7 +141,7 @@ def _watched(
                     entered.append(event)
             time.sleep(_LOOK_S)
     looks.append(look())
-    watchdog_pct = 100 * (_cpu_s(watchdog.pid) - watchdog_before_s) / (looks[-1].at_s - looks[0].at_s)
+    watchdog_pct = 100 * (spent_s(watchdog.pid) - watchdog_before_s) / (looks[-1].at_s - looks[0].at_s)
     peak_bytes, watchdog_bytes = _peak_bytes(pid), watchdog.memory_info().rss
     controller.send_signal(signal.SIGTERM)
     controller.wait()
@@ -185,25 +185,6 @@ def _by_state(
     return tuple(cost for cost in found.values() if cost.seconds >= _LEAST_S)
 
 
-def _emulated_s(cost: Path) -> float:
-    """CPU seconds of the library so far, at most half a second old."""
-    _, _, spent_s = cost.read_text().partition(" ")
-    return float(spent_s)
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process, all its threads, to the nanosecond: by its own clock, which has this number."""
-    return time.clock_gettime((~pid << 3) | 2)
-
-
 def _peak_bytes(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _WITHIN_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"the controller did not begin within {_WITHIN_S:g} s")
-        time.sleep(0.02)

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+import psutil
+
 from bench.helper import people, talk
 from bench.helper.served import Served
 from bench.helper.talk import Talk, lend
 from bench.nvml_emulation import FileBoard, machine
-from bench.nvml_emulation.metered import COST_VARIABLE
+from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s, spent_s
 
 _ARRIVALS_MW = (247_123, 251_007)
 _CAPS_W = (150.0, 170.0)
@@ -115,11 +117,14 @@ def _held(served: Served, folder: Path, uuid: str, seconds: float) -> tuple[floa
     vitals = served.vitals()
     (watchdog,) = vitals.watchdogs
     _beat(holder, _SETTLED_S)
-    before = _spent_s(served.pid, folder), _spent_s(watchdog, folder), time.monotonic()
+
+    def own_s() -> tuple[float, ...]:
+        return tuple(spent_s(pid) - emulated_s(folder / "cost", pid) for pid in (served.pid, watchdog))
+
+    before, began_s = own_s(), time.monotonic()
     _beat(holder, seconds)
-    after = _spent_s(served.pid, folder), _spent_s(watchdog, folder), time.monotonic()
-    took_s = after[2] - before[2]
-    rss_mb, watchdog_mb = served.vitals().rss_mb, _rss_mb(watchdog)
+    after, took_s = own_s(), time.monotonic() - began_s
+    rss_mb, watchdog_mb = served.vitals().rss_mb, psutil.Process(watchdog).memory_info().rss / 2**20
     holder.ask("give_back")
     holder.close()
     return 100 * (after[0] - before[0]) / took_s, 100 * (after[1] - before[1]) / took_s, rss_mb, watchdog_mb
@@ -132,19 +137,6 @@ def _beat(holder: Talk, seconds: float) -> None:
         holder.ask("beat")
         due_s += _BEATS_S
         time.sleep(max(0.0, due_s - time.monotonic()))
-
-
-def _spent_s(pid: int, folder: Path) -> float:
-    """CPU seconds of a process, all its threads, by its own clock, without those of the emulated library as far as it
-    has told of them, at most half a second before its last call."""
-    cost = folder / f"cost.{pid}"
-    emulated_s = float(cost.read_text().split()[1]) if cost.exists() else 0.0
-    return time.clock_gettime((~pid << 3) | 2) - emulated_s
-
-
-def _rss_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 def _crowd(path: str, folder: Path) -> tuple[tuple[tuple[str, float], ...], int]:

@@ -1,13 +1,12 @@
 """What counting costs the training loop: nanoseconds an optimiser step, with and without the step hook."""
 
-import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from autocap.progress.steps.map import StepMap
+from bench.nvml_emulation import plain
 
 _ROUNDS = 3  # of each, taken in turns
 _LOOPS = {
@@ -60,9 +59,8 @@ def measure() -> list[StepCost]:
 
 
 def _timed(setup: str, hooked: bool) -> float:
-    plain: Mapping[str, str] = {name: text for name, text in os.environ.items() if not name.startswith("AUTOCAP_")}
     with StepMap.create() as step_map:
-        env = step_map.environment(plain) if hooked else dict(plain)
+        env = step_map.environment(plain()) if hooked else plain()
         done = subprocess.run(
             [sys.executable, "-c", setup + _TIMED], env=env, capture_output=True, text=True, check=True
         )

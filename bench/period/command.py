@@ -1,21 +1,21 @@
 """python -m bench period: how often the detector is right, how precise, and how well it knows; beside plain methods."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
+from bench.common import add_json, add_seeds, seeds_of, write_json
 from bench.period import cases as period_cases
 from bench.period import evidence as period_evidence
 from bench.period import following as period_following
 from bench.period import jobs as period_jobs
 from bench.period.cases import OURS, SLOWDOWNS, Row
+from bench.period.evidence import Found
 from bench.period.real import cases as real_cases
+from bench.period.real.cases import RealRow
 from bench.period.real.families import FAMILIES
 from bench.period.rivals import RIVALS
 from bench.period.signals import DISTURBANCES, JITTERS, NULLS, SENSORS, WAVEFORMS
@@ -32,42 +32,35 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.known_window and options.real is None:
         parser.error("--known-window goes with --real: other signals always come with their sensor")
-    seeds = range(options.seed_base, options.seed_base + options.seeds)
-    begin_s = time.monotonic()
+    seeds, begin_s = seeds_of(options), time.monotonic()
+    lines, rows, noun = _played(options, seeds)
+    print("\n".join(lines))
+    count = f"{len(rows)} {noun}, " if noun else ""
+    print(f"\n{count}seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+    if noun:
+        write_json(options.json, rows)
+    return 0
+
+
+def _played(options: argparse.Namespace, seeds: range) -> tuple[list[str], Sequence[Row | Found | RealRow], str]:
+    """The tables that are asked for, the rows that they are made of, and what these are."""
     if options.following:
-        print("\n".join(period_following.main(seeds, quick=options.quick)))
-        print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
-        return 0
+        return period_following.main(seeds, quick=options.quick), (), ""
     if options.jobs:
-        print("\n".join(period_jobs.main(seeds)))
-        print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
-        return 0
+        return period_jobs.main(seeds), (), ""
     if options.real is not None:
         names = options.real or [family.name for family in FAMILIES]
         repeats = 1 if options.quick else _REPEATS
         found = list(real_cases.rows(seeds, repeats, names, known=options.known_window))
-        print("\n".join(real_cases.report(found)))
-        print(f"\n{len(found)} signals, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
-        if options.json is not None:
-            options.json.write_text(json.dumps([asdict(row) for row in found]))
-        return 0
+        return real_cases.report(found), found, "signals"
     if not options.rivals:
         seen = period_evidence.found(seeds, *((1, 2) if options.quick else (6, 56)))
-        print("\n".join(period_evidence.report(seen)))
-        print(f"\n{len(seen)} windows, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
-        if options.json is not None:
-            options.json.write_text(json.dumps([asdict(row) for row in seen]))
-        return 0
+        return period_evidence.report(seen), seen, "windows"
     periods, stride, repeats = (1, 3, 1) if options.quick else (3, 1, 10)
     rows = list(period_cases.absolute(seeds, periods, stride))
     rows += period_cases.ratios(seeds, periods, stride)
     rows += period_cases.nulls(seeds, repeats)
-    for line in report(rows):
-        print(line)
-    print(f"\n{len(rows)} results, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(row) for row in rows]))
-    return 0
+    return report(rows), rows, "results"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,9 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known-window", action="store_true", help="with --real: the detector knows what a reading averages over"
     )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeats of the whole grid")
-    parser.add_argument("--seed-base", type=int, default=1000, metavar="N", help="the first seed")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every single result")
+    add_seeds(parser, 1, "repeats of the whole grid", 1000)
+    add_json(parser)
     return parser
 
 

@@ -8,7 +8,6 @@ called is wrong.
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -19,6 +18,7 @@ from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
 from autocap.progress.period.proof import Tried, tried
 from autocap.progress.period.signals import moves
+from bench.common import played
 from bench.period.signals import LEAD_S, Floats, Load, Signal, truth
 
 _WINDOWS_S = (20.0, 40.0)
@@ -266,8 +266,7 @@ def found(seeds: range, repeats: int, fast: int) -> list[Found]:
     for seed in seeds:
         for name, family in FAMILIES.items():
             todo += [*windows(name, family, seed, repeats, COLUMNS), *beats(name, family, seed, fast, COLUMNS)]
-    with ProcessPoolExecutor() as pool:
-        return list(pool.map(look, todo, chunksize=8))
+    return list(played(look, todo, 8))
 
 
 def report(rows: Sequence[Found]) -> list[str]:

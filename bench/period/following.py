@@ -4,7 +4,6 @@ that changes is noticed. In virtual time, with what asks for the samples and wha
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,6 +21,7 @@ from autocap.measurement.metering import Metering
 from autocap.progress import Mark
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Sample
+from bench.common import played
 from bench.simulation.jobs import certain
 
 SENSORS = {
@@ -277,9 +277,8 @@ def holds(seeds: range, hours: float) -> Iterator[Case]:
 
 def main(seeds: range, *, quick: bool) -> list[str]:
     """Run them all; the tables."""
-    with ProcessPoolExecutor() as pool:
-        held = list(pool.map(run, holds(seeds, 0.1 if quick else 1.0), chunksize=1))
-        changed = list(pool.map(run, changes(seeds, 4 if quick else 34), chunksize=1))
+    held = list(played(run, holds(seeds, 0.1 if quick else 1.0)))
+    changed = list(played(run, changes(seeds, 4 if quick else 34)))
     return [*held_table(held), "", *changes_table(changed)]
 
 

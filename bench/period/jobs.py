@@ -9,7 +9,6 @@ card has one.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 
@@ -25,6 +24,7 @@ from autocap.events import State
 from autocap.metrics import DEFAULT_K
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Measurement
+from bench.common import played
 from bench.simulation.jobs import Outcome as Tuned
 from bench.simulation.jobs import regret_pct, tune
 from bench.strategies.cases import metric_named
@@ -170,13 +170,12 @@ def _multiple(measurement: Measurement, profile: Profile) -> float:
 def main(seeds: range) -> list[str]:
     """Run them all, two at a time; the tables."""
     lines: list[str] = []
-    with ProcessPoolExecutor() as pool:
-        for disturbed, what in ((False, "Whole jobs"), (True, "Jobs with validation, checkpoints, waits and changes")):
-            outcomes = list(pool.map(run, cases(seeds, disturbed=disturbed), chunksize=1))
-            ideal = [outcome for outcome in outcomes if outcome.case.sensor in PRESETS]
-            logged = [outcome for outcome in outcomes if outcome.case.sensor in LOGGED]
-            lines += ["", *table(f"{what} by period alone, until a cap is held", ideal)]
-            lines += ["", *table("The same through sensors as logs show them", logged)]
+    for disturbed, what in ((False, "Whole jobs"), (True, "Jobs with validation, checkpoints, waits and changes")):
+        outcomes = list(played(run, cases(seeds, disturbed=disturbed)))
+        ideal = [outcome for outcome in outcomes if outcome.case.sensor in PRESETS]
+        logged = [outcome for outcome in outcomes if outcome.case.sensor in LOGGED]
+        lines += ["", *table(f"{what} by period alone, until a cap is held", ideal)]
+        lines += ["", *table("The same through sensors as logs show them", logged)]
     return lines[1:]
 
 

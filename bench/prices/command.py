@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autocap.devices.model.profiles import Profile
 from autocap.errors import AutocapError
+from bench.common import add_seeds
 from bench.prices.live import live
 from bench.prices.policy import Curve, Job, reference
 from bench.prices.valleys import TwoValleys
@@ -130,7 +131,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--curves", default="", metavar="TEXT", help="those with this in their name (default all)")
     parser.add_argument("--days", type=int, default=0, metavar="N", help="(default: swing 30, year 365, else 2)")
     parser.add_argument("--swing", type=float, default=50.0, metavar="X", help="percent up and down (default 50)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of swing, repeats (default 1)")
-    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    add_seeds(parser, 1, "of swing, repeats")
     parser.add_argument("--quick", action="store_true", help="two curves, four days")
     return parser

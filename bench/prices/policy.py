@@ -24,10 +24,10 @@ from autocap.prices.quote import PRICE
 from autocap.progress import StepProgress
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import HOUR_S, Floats, known
+from bench.simulation.strategies import new_strategy
 
 _STEP_W = 5.0
 _TRIAL_ERROR, _TRIAL_S = 0.005, 10.0  # of a trial's time, relative, and how long it takes; to a better one longer
@@ -121,14 +121,9 @@ class Job:
     def _search(self) -> float:
         """From nothing to a confirmed cap, watts."""
         baseline = self._measured(self.limit_w, _TRIAL_ERROR)
-        factory = registry.find("model")
-
-        def new_strategy(found: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-            rng, options = np.random.default_rng(0), registry.option_values(factory, ())
-            return factory(grid=caps, metric=metric, baseline=found, rng=rng, history=before, options=options)
-
+        model = new_strategy(registry.find("model"), self.grid)
         metric = self._following.begin(baseline)
-        self.search = Search(new_strategy, self.grid, metric, baseline, self._config.prune_sigmas)
+        self.search = Search(model, self.grid, metric, baseline, self._config.prune_sigmas)
         cap_w = self.search.ask()
         if cap_w is not None:
             self._try(cap_w)

@@ -17,11 +17,10 @@ from typing import Protocol
 import numpy as np
 
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
+from autocap.records import Trial
 from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
-from autocap.strategies.grid import CapGrid
 from bench.recurring.workloads import Price, Workload
+from bench.simulation.strategies import new_strategy
 from bench.strategies.curves import POWER_SHARE, CapCurve, Drive, drive
 
 WINDOW_S = 5.0
@@ -99,13 +98,8 @@ def _searches(curve: CapCurve, price: Price, which: int) -> tuple[Plan, Plan]:
 
 
 def _search(curve: CapCurve, metric: Metric, rng: np.random.Generator, history: Sequence[Trial]) -> Drive:
-    factory = registry.find("model")
-    values = registry.option_values(factory, ())
-
-    def new_strategy(grid: CapGrid, metric: Metric, baseline: Measurement) -> StrategyLike:
-        return factory(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
-
-    return drive(new_strategy, curve, metric, _NOISE, rng)
+    model = new_strategy(registry.find("model"), curve.grid, past=history)
+    return drive(model, curve, metric, _NOISE, rng)
 
 
 def _planned(found: Drive) -> Plan:

@@ -19,6 +19,7 @@ from itertools import product
 
 import numpy as np
 
+from bench.common import add_seeds, seeds_of
 from bench.recurring.drift import DRIFTS
 from bench.recurring.made_up import made_up
 from bench.recurring.play import Case, Story, play
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if args.quick:
         chosen, args.seeds = [["resnet50"], ["zeus"], chosen[2], ["none", "gradual"]], min(args.seeds, 5)
-    settings = Settings(recurrences=args.recurrences, seeds=range(args.seed_base, args.seed_base + args.seeds))
+    settings = Settings(recurrences=args.recurrences, seeds=seeds_of(args))
     cases = list(product(*chosen))
     for line in troubled(cases, troubles, settings) if troubles else table(cases, settings):
         print(line, flush=True)
@@ -189,7 +190,6 @@ def _parser() -> argparse.ArgumentParser:
         "--troubles", default="", metavar="LIST", help=f"what goes wrong with runs, of {','.join((*TROUBLES, ALL))}"
     )
     parser.add_argument("--recurrences", type=int, default=50, metavar="N", help="of each job (default 50)")
-    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="stories of each case (default 100)")
-    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    add_seeds(parser, 100, "stories of each case")
     parser.add_argument("--quick", action="store_true", help="one job and cost, five seeds")
     return parser

@@ -1,19 +1,17 @@
 """python -m bench scenarios: does the controller keep its promises through what real training jobs do?"""
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.common import add_json, played, write_json
 from bench.scenarios import ceilings, noisy, step_lengths
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.ceilings import CeilingRow
@@ -36,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200, help="scenarios (default: 200)")
     parser.add_argument("--seed-base", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--quick", action="store_true", help="24 scenarios")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write what came of each")
+    add_json(parser, "what came of each")
     parser.add_argument(
         "--step-lengths", action="store_true", help="instead, plain jobs of 0.05 to 60 s a step: is each of them tuned?"
     )
@@ -56,13 +54,11 @@ def main(argv: Sequence[str]) -> int:
     if args.ceilings:
         return _plain(ceilings.play, ceilings.report, ceilings.promised, seeds, args.json)
     begin_s = time.perf_counter()
-    with ProcessPoolExecutor() as pool:
-        rows = list(pool.map(_play, _cases(args.seed_base, count), chunksize=2))
+    rows = list(played(_play, _cases(args.seed_base, count), 2))
     print("\n".join(report(rows)))
     print(f"\n{count} scenarios, seeds {args.seed_base} to {args.seed_base + count - 1}, "
           f"{time.perf_counter() - begin_s:.0f} s")  # fmt: skip
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    write_json(args.json, rows)
     return 0 if all(kept for _, kept in promises(rows)) else 1
 
 
@@ -75,12 +71,10 @@ def _plain(
 ) -> int:
     """Play a family with one job a seed, and print what it says of them; 1 where a promise is not kept."""
     begin_s = time.perf_counter()
-    with ProcessPoolExecutor() as pool:
-        rows = list(pool.map(play_one, seeds))
+    rows = list(played(play_one, seeds))
     print("\n".join(said(rows)))
     print(f"\n{len(rows)} jobs, seeds {seeds[0]} to {seeds[-1]}, {time.perf_counter() - begin_s:.0f} s")
-    if out is not None:
-        out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    write_json(out, rows)
     return 0 if promised(rows) else 1
 
 

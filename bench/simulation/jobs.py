@@ -25,15 +25,15 @@ from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.prices.quote import Quote
 from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample, StepReading, Trial
+from autocap.records import Measurement, Sample, StepReading
 from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from bench.simulation.starvation import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
+from bench.simulation.strategies import new_strategy
 
 
 @dataclass
@@ -142,15 +142,6 @@ def tune(
     clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
     grid = cap_grid(config, device.gpus, original_w)
-    factory = registry.find(strategy_name)
-    values = registry.option_values(factory, options)
-
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-        rng = np.random.default_rng(seed)
-        history = before or past
-        now = registry.allowed_now(factory, values, grid, caps)
-        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=history, options=now)
-
     progress = progress or StepProgress()
     past = earlier.history(config.metric, progress.kind, original_w)
     controller = Controller(
@@ -159,7 +150,7 @@ def tune(
         original_w=original_w,
         grid=grid,
         progress=progress,
-        new_strategy=new_strategy,
+        new_strategy=new_strategy(registry.find(strategy_name), grid, seed, options, past),
         remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
         finish_s=finish_s,
         usual_iterations=earlier.job_iterations,

@@ -5,33 +5,26 @@ the whole controller, sensors and progress included, on the simulated device.
 """
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
-from autocap.devices.model.sensor import PRESETS
 from autocap.errors import AutocapError
 from autocap.metrics import DEFAULT_K
 from autocap.strategies import registry
+from bench.common import Given, add_json, played, write_json
 from bench.strategies import curve_cases, job_cases
 from bench.strategies.cases import Searched, metric_named
 from bench.strategies.curve_set import SETS, named, of_families
 from bench.strategies.curves import CapCurve, read
 from bench.strategies.leave_out import without
 
+_TRIAL_NOISE, _JITTER = 0.005, 0.01  # relative standard deviations: of a trial's time, of an iteration's in a job
 _CHUNK = 8
 _QUICK = 4  # of the jobs, --quick runs every fourth curve
-_BAR = 30
-Given = TypeVar("Given")
-Result = TypeVar("Result")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,21 +68,16 @@ def _parser() -> argparse.ArgumentParser:
         "--metrics", default="energy,edp,eds", help="by comma; eds_1.5 is eds with that k (default: energy,edp,eds)"
     )
     parser.add_argument("--k", type=float, default=DEFAULT_K, help="for eds (default: 2)")
-    parser.add_argument(
-        "--noise", type=float, help="relative sd of a trial's time (curves: 0.005), of an iteration's (jobs: 0.01)"
-    )
     parser.add_argument("--seeds", type=int, help="repeats of everything (curves: 20, jobs: 3)")
     parser.add_argument("--iterations", type=int, default=1000, help="of a job, at least 300 s (default: 1000)")
     parser.add_argument("--progress", choices=["steps", "period"], default="steps", help="of jobs")
     parser.add_argument("--remembered", action="store_true", help="of jobs, the second run of each: one came before")
-    parser.add_argument("--sensor", choices=sorted(PRESETS), help="of jobs, instead of the one of the profile's card")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write a row for every search or job")
+    add_json(parser, "a row for every search or job")
     parser.add_argument("--quick", action="store_true", help="one seed, and of the jobs every fourth curve")
     return parser
 
 
 def _curves(args: argparse.Namespace) -> int:
-    noise = 0.005 if args.noise is None else args.noise
     strategies, curves = args.strategies.split(","), _chosen(args)
     if args.leave_out is not None:
         for name, family in product(strategies, dict.fromkeys(curve.family for curve in curves)):
@@ -101,13 +89,13 @@ def _curves(args: argparse.Namespace) -> int:
             k=args.k,
             strategy=name,
             seed=seed,
-            noise=noise,
+            noise=_TRIAL_NOISE,
             leave_out=args.leave_out is not None,
         )
         for name, metric, curve, seed in product(strategies, args.metrics.split(","), curves, range(_seeds(args, 20)))
     ]
     table = partial(curve_cases.table, by_family=args.by_family)
-    return _show(args, curve_cases.run, cases, table, "searches", f"noise {100 * noise:g} %")
+    return _show(args, curve_cases.run, cases, table, "searches", f"noise {100 * _TRIAL_NOISE:g} %")
 
 
 def _chosen(args: argparse.Namespace) -> list[CapCurve]:
@@ -127,8 +115,7 @@ def _jobs(args: argparse.Namespace) -> int:
         raise ValueError("--curves belongs to --mode curves")
     if args.families is not None or args.leave_out is not None or args.by_family:
         raise ValueError("--families, --leave-out and --by-family belong to --mode curves")
-    jitter = 0.01 if args.noise is None else args.noise
-    curves = job_cases.curves(args.progress, args.sensor)
+    curves = job_cases.curves(args.progress)
     cases = [
         job_cases.JobCase(
             curve=curve,
@@ -136,10 +123,9 @@ def _jobs(args: argparse.Namespace) -> int:
             k=args.k,
             strategy=name,
             seed=seed,
-            noise=jitter,
+            noise=_JITTER,
             iterations=args.iterations,
             progress=args.progress,
-            sensor=args.sensor,
             remembers=args.remembered,
         )
         for name, metric, curve, seed in product(
@@ -149,7 +135,7 @@ def _jobs(args: argparse.Namespace) -> int:
             range(_seeds(args, 3)),
         )
     ]
-    return _show(args, job_cases.run, cases, job_cases.table, "jobs", f"jitter {100 * jitter:g} %, simulated power")
+    return _show(args, job_cases.run, cases, job_cases.table, "jobs", f"jitter {100 * _JITTER:g} %, simulated power")
 
 
 def _seeds(args: argparse.Namespace, usual: int) -> int:
@@ -168,23 +154,8 @@ def _show(
 ) -> int:
     """Run the cases; print their table, and write what else is asked for."""
     begin_s = time.perf_counter()
-    searched = list(_parallel(run, cases, noun))
+    searched = list(played(run, cases, _CHUNK))
     print("\n".join(table(searched)))
     print(f"\n{len(searched)} {noun} in {time.perf_counter() - begin_s:.0f} s; {note}")
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(found.row) for found in searched], indent=1) + "\n")
+    write_json(args.json, [found.row for found in searched])
     return 0
-
-
-def _parallel(run: Callable[[Given], Result], cases: Sequence[Given], noun: str) -> Iterator[Result]:
-    """The results in the order of the cases, with a progress bar on a terminal."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the workers, which fill the cores by themselves
-    shown = sys.stderr.isatty()
-    with ProcessPoolExecutor() as pool:
-        for done, result in enumerate(pool.map(run, cases, chunksize=_CHUNK), start=1):
-            yield result
-            if shown:
-                bar = "#" * (_BAR * done // len(cases))
-                print(f"\r[{bar:{_BAR}}] {done}/{len(cases)} {noun}", end="", file=sys.stderr, flush=True)
-    if shown:
-        print("\r\x1b[K", end="", file=sys.stderr)

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.metrics import Metric
-from autocap.records import Measurement
 from autocap.strategies import registry
-from autocap.strategies.base import StrategyLike
-from autocap.strategies.grid import CapGrid
+from bench.simulation.strategies import new_strategy
 from bench.strategies.calibration import HEADINGS, columns
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import CapCurve, drive
@@ -29,14 +26,9 @@ def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
     family = case.curve.family
     factory = without(case.strategy, family) if case.leave_out else registry.find(case.strategy)
-    values = registry.option_values(factory, ())
-
-    def new_strategy(grid: CapGrid, metric: Metric, baseline: Measurement) -> StrategyLike:
-        rng = np.random.default_rng(case.seed)
-        return factory(grid=grid, metric=metric, baseline=baseline, rng=rng, history=(), options=values)
-
+    make = new_strategy(factory, case.curve.grid, case.seed)
     noise_rng = np.random.default_rng([case.seed, zlib.crc32(case.curve.name.encode())])
-    found = drive(new_strategy, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)
+    found = drive(make, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)
     row = Row(
         mode="curves",
         curve=case.curve.name,

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autocap.config import TuneConfig
 from autocap.config.spacing import MOST_CAPS
-from autocap.controller.search import Search
+from autocap.controller.search import NewStrategy, Search
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
@@ -120,16 +120,6 @@ def _curve(name: str, rows: Sequence[tuple[float, float, float]]) -> CapCurve:
     return CapCurve(name=name, caps_w=caps_w, powers_w=powers_w, times_s=times_s)
 
 
-def write(path: Path, curves: Iterable[CapCurve]) -> None:
-    """Write curves as `read` reads them."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for curve in curves:
-            for row in zip(curve.caps_w, curve.powers_w, curve.times_s, strict=True):
-                writer.writerow([curve.name, *(f"{value:.6g}" for value in row)])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
     """One finished search. trials: in their order. kept_w: the cap recommended, watts, `None` without one.
@@ -161,7 +151,7 @@ class Drive:
 
 
 def drive(
-    new_strategy: Callable[[CapGrid, Metric, Measurement], StrategyLike],
+    make: NewStrategy,
     curve: CapCurve,
     metric: Metric,
     noise: float,
@@ -174,8 +164,8 @@ def drive(
     grid, powers_w, times_s = _on_grid(curve)
     strategies: list[StrategyLike] = []
 
-    def keep_new(found: Measurement, _: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
-        strategies.append(new_strategy(caps, by, found))
+    def keep_new(found: Measurement, before: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
+        strategies.append(make(found, before, caps, by))
         return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:

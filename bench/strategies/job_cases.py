@@ -11,12 +11,13 @@ import numpy as np
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
-from autocap.devices.model.sensor import PRESETS, for_gpu
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.devices.model.sensor import for_gpu
+from autocap.devices.simulated.device import SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.session.earlier import NOTHING, Earlier, curve_of
+from bench.common import markdown
 from bench.simulation.jobs import Outcome, exact, true_costs, tune
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import Drive
@@ -29,14 +30,12 @@ UPDATES_A_PERIOD = 3  # fewest, of the sensor, for a period to be within reach
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCase(Case):
     """One job. curve: its profile. noise: of an iteration's time. iterations: of the job, at least 300 s of them at the
-    default cap. sensor: a name of `autocap.devices.model.sensor.PRESETS`, `None` for the one of the profile's card.
-    remembers: an earlier run of the same job, with another seed.
+    default cap. remembers: an earlier run of the same job, with another seed.
     """
 
     curve: str
     iterations: int
     progress: str
-    sensor: str | None
     remembers: bool = False
 
 
@@ -47,13 +46,12 @@ def run(case: JobCase) -> Searched:
     default_w = profile.cap_range.default_w
     iterations = max(case.iterations, round(_SHORTEST_S / profile.time_s(default_w)))
     job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
-    node = SimulatedNode(sensor=None if case.sensor is None else PRESETS[case.sensor])
-    sensor = node.sensor or for_gpu(profile.gpu_name)
+    sensor = for_gpu(profile.gpu_name)
 
     def tuned(seed: int, earlier: Earlier = NOTHING) -> Outcome:
         progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
         config = TuneConfig(metric=metric)
-        return tune(job, config, case.strategy, node=node, seed=seed, progress=progress, earlier=earlier)
+        return tune(job, config, case.strategy, seed=seed, progress=progress, earlier=earlier)
 
     outcome = tuned(case.seed, _remembered(tuned(case.seed + _ANOTHER)) if case.remembers else NOTHING)
     decided = outcome.decided
@@ -104,8 +102,8 @@ def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iteration
 
 def table(searched: Sequence[Searched]) -> Iterator[str]:
     """Means and worst cases by strategy and metric, as lines of a Markdown table."""
-    yield "| strategy | metric | jobs | probes | job's regret, mean / worst % | kept a cap | its regret |"
-    yield "|---|---|---|---|---|---|---|"
+    regret = "job's regret, mean / worst %"
+    yield from markdown("strategy", "metric", "jobs", "probes", regret, "kept a cap", "its regret")
     for strategy, metric, some in grouped(searched):
         jobs = np.array([found.row.regret_pct for found in some])
         probes = np.mean([found.row.probes for found in some])
@@ -117,12 +115,11 @@ def table(searched: Sequence[Searched]) -> Iterator[str]:
         )
 
 
-def curves(progress: str, sensor: str | None) -> list[str]:
-    """The profiles to run: for `period`, those whose period is at least three updates of the sensor."""
+def curves(progress: str) -> list[str]:
+    """The profiles to run: for `period`, those whose period is at least three updates of their card's sensor."""
     found = []
     for name in profile_names():
         profile = profiles.load(name)
-        model = PRESETS[sensor] if sensor else for_gpu(profile.gpu_name)
-        if progress == "steps" or profile.default_time_s >= UPDATES_A_PERIOD * model.update_s:
+        if progress == "steps" or profile.default_time_s >= UPDATES_A_PERIOD * for_gpu(profile.gpu_name).update_s:
             found.append(name)
     return found

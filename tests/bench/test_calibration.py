@@ -5,10 +5,10 @@ import pytest
 
 from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction
+from autocap.records import Prediction
 from autocap.strategies.golden import Golden
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.registry import option_values
+from bench.simulation.strategies import new_strategy
 from bench.strategies import command as strategies
 from bench.strategies import curve_cases
 from bench.strategies.calibration import Calibration, Expected, columns, judge
@@ -60,11 +60,8 @@ def test_every_search_weighs_the_same_and_one_that_predicts_nothing_is_left_out(
 
 def test_a_search_is_judged_by_what_its_strategy_says_at_the_end() -> None:
     curve = curve_set(0, 1, ["large-250w"])[0]
-
-    def new(grid: CapGrid, metric: Metric, baseline: Measurement) -> Modest:
-        return Modest(grid, metric, baseline, np.random.default_rng(0), (), option_values(Modest, ()))
-
-    found = drive(new, curve, Metric(name="energy"), 0.005, np.random.default_rng(1)).calibration
+    made = new_strategy(Modest, curve.grid)
+    found = drive(made, curve, Metric(name="energy"), 0.005, np.random.default_rng(1)).calibration
     assert found is not None
     assert (found.loss_pct, found.loss_sd_pct) == (1.0, 2.0)
     assert found.covers(5.0)

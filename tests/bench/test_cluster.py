@@ -152,7 +152,7 @@ def test_a_folder_without_a_cluster_and_one_too_deep_for_its_sockets_are_refused
 def test_a_death_for_which_the_cluster_is_not_made_is_refused(kind: str, capsys) -> None:
     with pytest.raises(SystemExit):
         deaths.main(["--kinds", kind])
-    there = capsys.readouterr().err.partition("under slurm there are ")[2].split(", ")
+    there = capsys.readouterr().err.partition("choose of ")[2].split(", ")
     assert len(there) == 13  # and these two
 
 

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from bench.strategies import command as strategies
 from bench.strategies import curve_cases
 from bench.strategies.cases import metric_named
 from bench.strategies.curve_set import PUBLISHED
-from bench.strategies.curves import CapCurve, built_in, read, write
+from bench.strategies.curves import COLUMNS, CapCurve, built_in, read
 
 CURVE = CapCurve(
     name="five points",
@@ -23,6 +24,11 @@ CURVE = CapCurve(
 FIELDS = (
     "mode curve metric strategy seed probes final_cap_w regret_pct exploration_regret_pct iterations progress state"
 )
+
+
+def write(path: Path, curves: Sequence[CapCurve]) -> None:
+    points = [(one.name, *row) for one in curves for row in zip(one.caps_w, one.powers_w, one.times_s, strict=True)]
+    path.write_text("\n".join(",".join(map(str, row)) for row in (COLUMNS, *points)))
 
 
 def case(strategy: str = "model", metric: str = "energy", seed: int = 0, noise: float = 0.005) -> curve_cases.CurveCase:
@@ -38,7 +44,7 @@ def test_a_curve_goes_through_its_points_and_is_monotone_between_them() -> None:
     assert np.all(np.diff(time_s) < 0)
 
 
-def test_a_curve_file_reads_as_it_was_written(tmp_path: Path) -> None:
+def test_a_curve_file_holds_a_row_for_each_point(tmp_path: Path) -> None:
     write(tmp_path / "curves.csv", [CURVE, *PUBLISHED])
     assert read(tmp_path / "curves.csv") == [CURVE, *PUBLISHED]
 

@@ -52,7 +52,7 @@ def test_a_limit_that_nobody_may_set_is_seen() -> None:
 
 def test_a_case_says_the_same_each_time() -> None:
     found = law(rules=True)
-    cases = [Case("helper", 0, index) for index in range(200)]
+    cases = [Case(0, index) for index in range(200)]
     scripts = [[script(case.random(), found, 1001) for case in cases] for _ in range(2)]
     assert scripts[0] == scripts[1]
     acts = {step.act for steps in scripts[0] for step in steps}

@@ -10,7 +10,7 @@ from tests.bench.test_curves import FIELDS
 
 
 def job(strategy: str = "depo-golden", **how: object) -> job_cases.JobCase:
-    usual: dict[str, object] = {"metric": "eds", "seed": 0, "progress": "steps", "sensor": None, "iterations": 1000}
+    usual: dict[str, object] = {"metric": "eds", "seed": 0, "progress": "steps", "iterations": 1000}
     return job_cases.JobCase(
         curve="quadro-rtx-6000/vgg19",
         k=2.0,
@@ -48,10 +48,9 @@ def test_a_job_that_ends_before_its_search_keeps_the_cap_it_came_with() -> None:
 
 
 def test_a_period_is_within_reach_of_profiles_of_three_updates_or_more() -> None:
-    assert len(job_cases.curves("steps", "a100")) == 12
-    out_of_reach = {"quadro-rtx-6000/alexnet", "tesla-v100/alexnet"}  # 113 and 51 ms
-    assert set(job_cases.curves("steps", None)) - set(job_cases.curves("period", "a100")) == out_of_reach
-    assert "quadro-rtx-6000/alexnet" in job_cases.curves("period", "v100")
+    assert len(job_cases.curves("steps")) == 12
+    out_of_reach = {"quadro-rtx-6000/alexnet", "tesla-v100/alexnet"}  # 113 of 100 ms, and 51 of 20 ms
+    assert set(job_cases.curves("steps")) - set(job_cases.curves("period")) == out_of_reach
 
 
 def test_the_table_has_a_line_per_strategy_and_metric(finished: Searched) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from random import Random
 
-import numpy as np
 import pytest
 
 from autocap.config import TuneConfig
@@ -14,6 +13,7 @@ from autocap.progress import StepProgress
 from autocap.records import Reading, Sample, SensorInfo, StepReading
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
+from bench.simulation.strategies import new_strategy
 
 MOST_PER_S = 10**7  # what is ever read out of a step map
 METRIC = Metric(name="eds", k=2.0)
@@ -21,21 +21,13 @@ GRID = CapGrid(tuple(float(watts) for watts in range(100, 261, 20)))
 
 
 def controller() -> Controller:
-    factory = registry.find("golden")
     return Controller(
         config=TuneConfig(metric=METRIC),
         sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
         original_w=(260.0,),
         grid=GRID,
         progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps, metric: factory(
-            grid=caps,
-            metric=METRIC,
-            baseline=baseline,
-            rng=np.random.default_rng(0),
-            history=history,
-            options=registry.option_values(factory, ()),
-        ),
+        new_strategy=new_strategy(registry.find("golden"), GRID),
     )
 
 

@@ -14,6 +14,7 @@ from autocap.progress import StepProgress
 from autocap.records import SensorInfo
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
+from bench.simulation.strategies import new_strategy
 from tests.doubles.feeds import samples
 
 FOUND_W = 250.0
@@ -21,20 +22,15 @@ WHY = "GPU 0 takes limits in steps: it made 150 W of 170 W, as steps of 25 W wou
 
 
 def controller(strategy: str, caps_w: Sequence[float], **options: float) -> Controller:
-    factory = registry.find(strategy)
-    given = registry.option_values(factory, [(name, f"{value:g}") for name, value in options.items()])
-    whole = CapGrid(caps_w)
+    given, whole = [(name, f"{value:g}") for name, value in options.items()], CapGrid(caps_w)
     return Controller(
         config=TuneConfig(metric=Metric(name="energy"), target_stderr=0.3, trial_s=4.0),
         sensor=SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.0),
         original_w=(FOUND_W,),
         grid=whole,
         progress=StepProgress(),
-        new_strategy=lambda baseline, before, caps, metric: factory(
-            grid=caps, metric=metric, baseline=baseline, rng=None, history=before,
-            options=registry.allowed_now(factory, given, whole, caps),
-        ),
-    )  # fmt: skip
+        new_strategy=new_strategy(registry.find(strategy), whole, options=given),
+    )
 
 
 def steps_of_25(caps_w: Sequence[float]) -> tuple[float, ...]:

@@ -251,7 +251,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooting.md")}  # what begins with autocap
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
 FOREIGN = {  # of other programs; any of ours
-    *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option"),
+    *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option", "--hypothesis-seed"),
     *("--me", "--comment", "--overlap", "--exclusive", "--signal", "--full", "--gres", "--gpus-per-node"),  # of Slurm's
 }
 
@@ -264,7 +264,7 @@ def own_options() -> set[str]:
         registry.load("commands", name)().prepare_parser(parser)
         found |= set(parser._option_string_actions)
     programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "bench.nvml_emulation.player"]
-    programs += ["bench.budget_faults.command", "bench.budget_nodes.command"]
+    programs += ["bench.budget_faults.command", "bench.budget_nodes.command", "bench.common", "bench.faults.injections"]
     programs += [f"bench.cluster.{name}" for name in ("up", "job", "jobs", "deaths", "cost")]
     for module in [*programs, "autocap.workloads.__main__"]:
         path = ROOT / (module.replace("autocap.workloads", "workloads").replace(".", "/") + ".py")

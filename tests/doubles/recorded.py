@@ -1,6 +1,7 @@
 """A simulated job's run directory, as a real one would have been left behind."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -8,12 +9,13 @@ from pathlib import Path
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
-from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted, Sourced
+from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, Sourced
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.prices.quote import PRICE, Quote
 from autocap.records import GpuInfo, Sample
 from autocap.runlog.directory import RunDirectory
 from bench.simulation.jobs import Log, tune
+from tests.doubles.logs import STARTED
 
 EDS = Metric(name="eds", k=2.0)
 COMMAND = (
@@ -23,7 +25,7 @@ COMMAND = (
 )  # text that a page must not take for its own
 
 
-class _Kept(Log):
+class Kept(Log):
     def __init__(self) -> None:
         super().__init__()
         self.samples: list[Sample] = []
@@ -46,18 +48,8 @@ def record(
     carbon, as `tune` takes them."""
     log, gpus, wall_s = _tuned(observe, strategy, metric, tuple(quotes), iterations)
     start: list[Event] = [
-        RunStarted(
-            t_s=0.0,
-            autocap_version="0",
-            mode="run",
-            command=COMMAND,
-            pid=1,
-            started_at="2026-01-01T00:00:00+00:00",
-            metric=MetricInfo.of(metric),
-            strategy=strategy,
-            strategy_options=(),
-            observe=observe,
-            rates=rates,
+        replace(
+            STARTED, command=COMMAND, metric=MetricInfo.of(metric), strategy=strategy, observe=observe, rates=rates
         ),
         DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original_w=(260.0,)),
         *(
@@ -80,9 +72,9 @@ def record(
 @cache
 def _tuned(
     observe: bool, strategy: str, metric: Metric, quotes: tuple[tuple[float, str, Quote | None], ...], iterations: int
-) -> tuple[_Kept, tuple[GpuInfo, ...], float]:
+) -> tuple[Kept, tuple[GpuInfo, ...], float]:
     """What was kept of it, on which devices, and how long it took, seconds; many tests look at the same run."""
-    log = _Kept()
+    log = Kept()
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=iterations)
     outcome = tune(job, TuneConfig(metric=metric, observe=observe), strategy, log=log, quotes=quotes)
     return log, outcome.device.gpus, outcome.wall_s

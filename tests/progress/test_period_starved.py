@@ -11,8 +11,8 @@ from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count, dete
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.period.series import prepare
 from autocap.records import Reading, Sample, SensorInfo
-from bench.fuzz.readings import play
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
+from tests.doubles.odd_readings import play
 from tests.doubles.starved import KINDS, starved
 
 SEEDS = st.integers(0, 2**32 - 1)

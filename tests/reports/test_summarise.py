@@ -18,7 +18,6 @@ from autocap.events import (
     Predicted,
     ProgressFound,
     RunEnded,
-    RunStarted,
     State,
     StateEntered,
     Tally,
@@ -31,6 +30,7 @@ from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Trial, T
 from autocap.reports.summary.gains import METRICS
 from autocap.reports.summary.record import ProgressSummary, StateSpan, Summary
 from autocap.reports.summary.summarise import summarise
+from tests.doubles import logs
 
 
 def window(cap_w: float, energy_j: float, period_s: float, *, error: float = 0.01, valid: bool = True) -> Measurement:
@@ -59,11 +59,8 @@ def complete(measurement: Measurement) -> TrialEnded:
 
 GPU = GpuInfo(index=0, uuid="GPU-1", name="Test", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=250.0))
 BASELINE = window(260.0, 100.0, 1.0)
-STARTED = RunStarted(
-    t_s=0.0,
-    autocap_version="0.1.0",
-    mode="run",
-    command=("python", "train.py"),
+STARTED = replace(
+    logs.STARTED,
     pid=42,
     started_at="2025-01-02T03:04:05+00:00",
     metric=MetricInfo(name="energy"),

@@ -16,10 +16,8 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
-    MetricInfo,
     NodeMetered,
     ProgressFound,
-    RunStarted,
     State,
     StateEntered,
     TrialEnded,
@@ -32,21 +30,10 @@ from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
 from tests.doubles.feeds import measurement
+from tests.doubles.logs import STARTED
 
 COMMAND = ("python", "train.py")
 DEVICE = SimulatedDevice(VirtualClock(), SimulatedJob(profile=load("tesla-v100/resnet50")))
-STARTED = RunStarted(
-    t_s=0.0,
-    autocap_version="0.1.0",
-    mode="run",
-    command=COMMAND,
-    pid=42,
-    started_at="2026-01-02T03:04:05+00:00",
-    metric=MetricInfo(name="eds", k=2.0),
-    strategy="golden",
-    strategy_options=(),
-    observe=False,
-)
 FOUND = DeviceFound(t_s=0.1, kind="simulated", emulated=True, gpus=DEVICE.gpus, original_w=(300.0,), driver="550.54.15")
 BASELINE = BaselineMeasured(t_s=20.0, measurement=measurement(cap_w=300.0))
 COMPLETE = Trial(
@@ -194,7 +181,7 @@ def curve(*events: Event) -> Curve:
 def test_a_search_that_kept_a_cap_shows_it_as_it_did_in_its_confirmation() -> None:
     found = curve(*SEARCH, entered(State.CONFIRMING), kept(200.0, 82.0), entered(State.HOLDING))
     assert (found.kept_w, found.holds, found.metric, found.measured_at) == (
-        200.0, True, STARTED.metric, "2026-01-02T03:04:05+00:00",
+        200.0, True, STARTED.metric, STARTED.started_at,
     )  # fmt: skip
     assert [(point.cap_w, point.measurement.energy_per_iteration_j) for point in found.points] == [
         (150.0, 90.0),

@@ -32,6 +32,7 @@ from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from bench.faults.virtual import Unwatched
+from tests.doubles.logs import STARTED
 from tests.doubles.memories import NOW
 
 PROFILE = profiles.load("quadro-rtx-6000/resnet50")
@@ -170,17 +171,8 @@ class Runs:
 
 
 def started(metric: Metric, now: datetime) -> RunStarted:
-    return RunStarted(
-        t_s=0.0,
-        autocap_version="0",
-        mode="run",
-        command=("train",),
-        pid=1,
-        started_at=now.isoformat(),
-        metric=events.MetricInfo.of(metric),
-        strategy="linear",
-        strategy_options=(),
-    )
+    info = events.MetricInfo.of(metric)
+    return replace(STARTED, command=("train",), started_at=now.isoformat(), metric=info, strategy="linear")
 
 
 def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:

@@ -9,21 +9,13 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Spell
 from autocap.metrics import Metric
 from autocap.records import Sample
-from bench.simulation.jobs import Log, tune
+from bench.simulation.jobs import tune
 from bench.simulation.starvation import Starvation
+from tests.doubles.recorded import Kept
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=400)
 OBSERVE = TuneConfig(metric=Metric(name="energy"), observe=True)
 ALWAYS = (Spell(start_s=0.0, end_s=math.inf),)
-
-
-class Kept(Log):
-    def __init__(self) -> None:
-        super().__init__()
-        self.samples: list[Sample] = []
-
-    def sample(self, sample: Sample) -> None:
-        self.samples.append(sample)
 
 
 def seen(starvation: Starvation) -> tuple[list[Sample], SimulatedDevice]:

@@ -1,3 +1,1 @@
 """Hostile clients of the helper: what they say, and what must hold whatever they say."""
-
-KIND = "helper"

@@ -14,9 +14,10 @@ from pathlib import Path
 from bench.fuzz.case import Case
 from bench.fuzz.helper import players, witness
 from bench.fuzz.helper.law import ARRIVALS_MW, Computing, Law, users
-from bench.helper.served import OPEN_BOUNDS, USUAL, Served, Vitals, until
+from bench.helper.served import OPEN_BOUNDS, USUAL, Served, Vitals
 from bench.nvml_emulation import FileBoard
 from bench.nvml_emulation.board import State
+from bench.waiting import waited
 
 CASES_A_ROUND = 500
 _PLAYERS = 10
@@ -90,7 +91,7 @@ def _ready(served: Served) -> Vitals:
     talk = Talk(str(served.socket), _READY_S)
     talk.ask("devices")
     talk.close()
-    until(lambda: served.vitals().threads == 1, _READY_S)
+    waited(lambda: served.vitals().threads == 1, _READY_S)
     return served.vitals()
 
 
@@ -191,7 +192,7 @@ class _Round:
     def _at_the_end(self, before: Vitals) -> None:
         """With all clients gone: everything is as it was before them."""
         served = self._served
-        until(lambda: served.limits_mw() == ARRIVALS_MW, _BACK_S)
+        waited(lambda: served.limits_mw() == ARRIVALS_MW, _BACK_S)
         for gpu, (found_mw, limit_mw) in enumerate(zip(ARRIVALS_MW, served.limits_mw(), strict=True)):
             if found_mw != limit_mw:
                 self._result.complain("left", f"GPU {gpu} is at {limit_mw / 1000:g} W instead of {found_mw / 1000:g} W")
@@ -203,7 +204,7 @@ class _Round:
                 self._result.complain("wrong", f"a line of the log is not printable: {line!r}")
         if not served.is_alive():
             return
-        until(lambda: served.vitals().threads <= before.threads and not served.vitals().watchdogs, _BACK_S)
+        waited(lambda: served.vitals().threads <= before.threads and not served.vitals().watchdogs, _BACK_S)
         after = served.vitals()
         self._result.growth_mb = after.rss_mb - (self._warm_mb or after.rss_mb)
         counts = (

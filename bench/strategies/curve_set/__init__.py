@@ -1,7 +1,7 @@
 """Made-up cap curves that look like measured ones, by family, and the two published ones they are judged beside.
 
 `phases` makes those of training jobs, `knees` those of jobs bound by memory; `python -m bench.strategies.curve_set`
-writes them.
+says what they look like.
 """
 
 from collections.abc import Mapping, Sequence

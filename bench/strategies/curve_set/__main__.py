@@ -1,19 +1,17 @@
-"""Write made-up curves: `python -m bench.strategies.curve_set OUT.csv --seed N --count N --families knees`."""
+"""What made-up curves look like: `python -m bench.strategies.curve_set --seed N --count N --families knees`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from autocap.errors import UsageError
 from bench.strategies.curve_set import curve_set
-from bench.strategies.curves import write
+from bench.strategies.curve_set.traits import table
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write a set of curves; the exit status."""
+    """Make a set of curves and print its table; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.strategies.curve_set", description=__doc__)
-    parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=120, help="in all, the families in turn (default: 120)")
     parser.add_argument(
@@ -21,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        write(args.out, curve_set(args.seed, args.count, args.families.split(",")))
+        print("\n".join(table(curve_set(args.seed, args.count, args.families.split(",")))))
     except UsageError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2

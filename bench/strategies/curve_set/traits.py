@@ -1,26 +1,27 @@
-"""What curves look like, by family: `python -m bench.strategies.curve_set.traits CURVES.csv`.
+"""What curves look like, by family.
 
 Draw and time are over those at the highest cap, T is time; each number is a median, with the smallest and the largest.
 The knee is the draw below which T is above 1.03; "where the cap binds" are the caps at which the draw is below the
 uncapped one and above the lowest.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.errors import UsageError
+from bench.common import markdown
 from bench.strategies.curve_set.knees import AT_KNEE, BELOW_KNEE
-from bench.strategies.curves import CapCurve, read
+from bench.strategies.curves import CapCurve
 
 Floats = NDArray[np.float64]
 
+_HEADINGS = (
+    *("family", "n", "knee: draw below which T > 1.03", "T at 0.9, 0.8, 0.7 of the knee's draw"),
+    *("draw at the energy optimum", "energy there", "draw / cap where it binds", "lowest draw", "T there"),
+)
 _APART = 0.015  # of the uncapped draw: where draws differ by more than a run's error
 
 
@@ -73,11 +74,7 @@ def _knee(draws: Floats, times: Floats) -> float:
 
 def table(curves: Sequence[CapCurve]) -> Iterator[str]:
     """A line per family of a Markdown table."""
-    yield (
-        "| family | n | knee: draw below which T > 1.03 | T at 0.9, 0.8, 0.7 of the knee's draw | "
-        "draw at the energy optimum | energy there | draw / cap where it binds | lowest draw | T there |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from markdown(*_HEADINGS)
     for family, some in groupby(sorted(curves, key=lambda curve: curve.family), key=lambda curve: curve.family):
         found = [traits(curve) for curve in some]
         columns = {
@@ -96,23 +93,3 @@ def _median(values: Sequence[float]) -> float:
 def _spread(values: Sequence[float]) -> str:
     known = np.array(values)[~np.isnan(values)]
     return f"{np.median(known):.2f} ({known.min():.2f}–{known.max():.2f})" if len(known) else "–"
-
-
-def main(argv: Sequence[str]) -> int:
-    """Print the table of a file of curves; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.strategies.curve_set.traits",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("curves", type=Path, metavar="CURVES.csv")
-    try:
-        print("\n".join(table(read(parser.parse_args(argv).curves))))
-    except UsageError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

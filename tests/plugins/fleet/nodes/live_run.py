@@ -17,7 +17,8 @@ from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.place import Carrier, ClusterPlace
 from autocap.plugins.fleet.nodes.protocol import Begin, Message, Target
 from autocap.session.modes import attach, run
-from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
+from bench.cluster.network import Network, VirtualAgent, VirtualChannel
+from bench.simulation.clock import EventClock
 from tests.plugins.fleet.nodes.world import PlainMachine
 
 NODES = ("east", "west")

@@ -8,7 +8,8 @@ from autocap.plugins.fleet.nodes.device import ClusterDevice, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import CapRange, GpuInfo, NodeReading, Reading, SensorInfo, StepReading
-from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
+from bench.cluster.network import Network, VirtualAgent, VirtualChannel
+from bench.simulation.clock import EventClock
 
 RANGE = CapRange(min_w=100.0, max_w=300.0, default_w=250.0)
 SENSOR = SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.2, counter_s=0.02)

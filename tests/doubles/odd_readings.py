@@ -1,27 +1,14 @@
-"""Readings that no sensor gave, for all that looks for a period in them: python -m bench.fuzz.readings SEED [COUNT]."""
-
-import sys
-import warnings
-from pathlib import Path
-from random import Random
+"""Readings that no sensor gave, for all that looks for a period in them."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autocap.progress.period import PeriodEstimate, Verdict, count, detect, lock, ratio
 from autocap.progress.period.glimpse import glimpse
-from bench.fuzz.case import Call
-from bench.fuzz.specimens import Specimens
 
 Floats = NDArray[np.float64]
 
-AT_ONCE = 20  # sets of readings a case
 _LENGTHS = (0, 1, 2, 3, 5, 23, 24, 25, 30, 40, 60, 90, 150)
-
-
-def maker(random: Random, folder: Path, specimens: Specimens) -> Call:
-    """Readings for the period detector."""
-    return Call(module="bench.fuzz.readings", words=(str(random.randrange(2**32)), str(AT_ONCE)))
 
 
 def play(seed: int) -> None:
@@ -103,14 +90,3 @@ def _spoilt(rng: np.random.Generator, t_s: Floats, power_w: Floats) -> tuple[Flo
         (t_s, power_w * scale),
     )
     return kinds[int(rng.integers(len(kinds)))]
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error")
-    first, many = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    for number in range(first, first + many):
-        try:
-            play(number)
-        except Exception as error:
-            error.add_note(f"python -m bench.fuzz.readings {number}")
-            raise

@@ -1,0 +1,57 @@
+"""What the benchmarks have in common: options, cases in several processes, tables, and rows in a file."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+_BAR = 30
+
+
+def add_seeds(parser: argparse.ArgumentParser, count: int, what: str, base: int = 0) -> None:
+    """count, base: how many there are, and the first, unless told otherwise."""
+    for name, usual, text in (("--seeds", count, what), ("--seed-base", base, "the first seed")):
+        parser.add_argument(name, type=int, default=usual, metavar="N", help=f"{text} (default: %(default)s)")
+
+
+def seeds_of(args: argparse.Namespace) -> range:
+    return range(args.seed_base, args.seed_base + args.seeds)
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "every single result") -> None:
+    parser.add_argument("--json", type=Path, metavar="OUT", help=f"write {what} as a list")
+
+
+def write_json(path: Path | None, rows: "Iterable[DataclassInstance]") -> None:
+    """Where one is asked for."""
+    if path is not None:
+        path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def played(run: Callable[[Given], Result], cases: Iterable[Given], chunk: int = 1) -> Iterator[Result]:
+    """What comes of each case, in their order; in as many processes as there are cores, with a bar on a terminal."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the workers, which fill the cores by themselves
+    given, shown = list(cases), sys.stderr.isatty()
+    with ProcessPoolExecutor() as pool:
+        for done, result in enumerate(pool.map(run, given, chunksize=chunk), start=1):
+            yield result
+            if shown:
+                print(f"\r[{'#' * (_BAR * done // len(given)):{_BAR}}] {done}/{len(given)}", end="", file=sys.stderr)
+    if shown:
+        print("\r\x1b[K", end="", file=sys.stderr)
+
+
+def markdown(*headings: str) -> Iterator[str]:
+    """The first two lines of a table."""
+    yield f"| {' | '.join(headings)} |"
+    yield "|" + "---|" * len(headings)
