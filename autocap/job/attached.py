@@ -14,11 +14,19 @@ _PROC = Path("/proc")
 
 
 class FollowedJob:
-    """A job that somebody else has started: it is left, and not ended. left_because: why we left it before its end, or
-    `None`."""
+    """A job that somebody else has started: it is left, and not ended. command: its command line. left_because: why we
+    left it before its end, or `None`."""
+
+    pid: int
+    identity: processes.ProcessId
+    command: tuple[str, ...]
 
     def __init__(self) -> None:
         self.left_because: str | None = None
+
+    def poll(self) -> int | None:
+        """0 once it has ended or was left; `None` until then."""
+        raise NotImplementedError
 
     def forward(self, signum: int, *, from_terminal: bool = False) -> None:
         """Signals to us are not the job's."""
