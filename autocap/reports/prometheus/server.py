@@ -66,19 +66,27 @@ class ScrapeServer:
             self._loop.run_until_complete(self._serving)
 
     async def _serve(self) -> None:
+        somebody = asyncio.Event()
         async with asyncio.TaskGroup() as attended:
             while True:
-                with suppress(OSError):  # whoever it was has gone, or no descriptor is left
+                somebody.clear()
+                self._loop.add_reader(self._listener, somebody.set)
+                await somebody.wait()
+                self._loop.remove_reader(self._listener)
+                with suppress(OSError):  # nobody is left, or no descriptor
                     for _ in range(_AT_ONCE):
-                        accepted, _ = await self._loop.sock_accept(self._listener)
-                        if self._connected < MOST_CONNECTIONS:
-                            self._connected += 1
-                            attended.create_task(self._attend(accepted)).add_done_callback(
-                                partial(self._part, accepted)
-                            )
-                        else:
-                            accepted.close()
+                        self._accept(attended)
                 await asyncio.sleep(_MOMENT_S)
+
+    def _accept(self, attended: asyncio.TaskGroup) -> None:
+        """Who waits; not with `sock_accept`, which loses a connection that comes as it is cancelled."""
+        accepted, _ = self._listener.accept()
+        if self._connected >= MOST_CONNECTIONS:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        self._connected += 1
+        attended.create_task(self._attend(accepted)).add_done_callback(partial(self._part, accepted))
 
     async def _attend(self, connection: socket.socket) -> None:
         with suppress(OSError):  # it has gone, or its time is over
