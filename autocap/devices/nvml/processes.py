@@ -14,9 +14,9 @@ _GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
 _CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under WSL; monitors open neither
 
 
-def of_tree(job: Roots, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
-    """The facts of every process of a job. proc: instead of /proc."""
-    return of_pids((process.pid for process in tree(job)), proc)
+def of_tree(job: Roots) -> tuple[ProcessFacts, ...]:
+    """The facts of every process of a job."""
+    return of_pids(process.pid for process in tree(job))
 
 
 def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
@@ -25,9 +25,9 @@ def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]
     return tuple(facts for facts in found if facts is not None)
 
 
-def keep_from_children(proc: Path = _PROC) -> None:
+def keep_from_children() -> None:
     """Mark the GPU files that a library of ours has opened: a child that inherited them would seem to use them."""
-    for link in (proc / "self/fd").iterdir():
+    for link in (_PROC / "self/fd").iterdir():
         with suppress(OSError):  # the listing's own descriptor
             if os.readlink(link).startswith("/dev/nvidia"):
                 os.set_inheritable(int(link.name), False)
