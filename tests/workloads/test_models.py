@@ -15,8 +15,8 @@ def _torch() -> None:
     import torch
     from torch import nn
 
+    from autocap.workloads.config import TrainConfig
     from autocap.workloads.data import source
-    from autocap.workloads.train import TrainConfig
     from tests.doubles.workload_jobs import CPU, step
 
 
