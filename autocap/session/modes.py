@@ -97,7 +97,9 @@ def _session(
                 memory = JobMemory.of(config.command, None if attached is None else attached.pid, user)
             if plan.warm_start is not None and source is not None:
                 plan.warm_start.require_node(None if node is None else node.name)
-        counting = stack.enter_context(_counter(config, origin, place, counted=source is not None))
+        progress = "none" if source is None else config.progress
+        ours = origin is not JobOrigin.ATTACH
+        counting = stack.enter_context(place.counting(progress, ours=ours, step_map_fd=config.step_map_fd))
         if attached is not None:
             counting.follow(attached.identity)
         output = stack.enter_context(RunOutput(config, clock, node))
@@ -202,14 +204,6 @@ def _device_now(source: DeviceSource, job: FollowedJob, stack: ExitStack) -> Tun
         )
     stack.callback(device.close)
     return device
-
-
-def _counter(config: RunConfig, origin: JobOrigin, place: Place, *, counted: bool) -> Counting:
-    return place.counting(
-        config.progress if counted else "none",
-        ours=origin is not JobOrigin.ATTACH,
-        step_map_fd=config.step_map_fd,
-    )
 
 
 def _start(
