@@ -11,7 +11,7 @@ from autocap.progress import Progress
 from autocap.progress.regex import Relay
 from autocap.progress.values import ReportedValue, ValueFile
 from autocap.records import SensorInfo, StepReading
-from autocap.session.place import Counting, LocalPlace
+from autocap.session.place import Counting, Place
 
 _STDOUT = 1
 
@@ -125,13 +125,13 @@ class TargetCounting:
         return self._counting.progress(sensor)
 
 
-class TargetPlace(LocalPlace):
+class TargetPlace(Place):
     """This machine, with the target's values read."""
 
     def __init__(self, source: TargetSource) -> None:
         super().__init__()
         self._source = source
 
-    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:  # type: ignore[override]  # all that Place promises
+    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
         """As Place has it."""
         return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self._source)
