@@ -21,11 +21,12 @@ from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
+from autocap.progress.counting import Counting
 from autocap.session.caps import checker
 from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.place import Counting, Place
+from autocap.session.place import Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights

@@ -1,63 +1,22 @@
 """Where a job runs, to a session: on this machine, or on whatever nodes a plug-in's `Place` knows of."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from typing import Protocol, Self
+from collections.abc import Callable
+from contextlib import ExitStack
 
-from autocap import devices
+from autocap import devices, registry
 from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, DeviceSource, PowerSource, Tunable
 from autocap.job.attached import AttachedJob, FollowedJob
-from autocap.job.processes import ProcessId
 from autocap.job.signals import SignalClock
 from autocap.limits import Guardian
-from autocap.progress import Progress
 from autocap.progress.counter import IterationCounter
-from autocap.records import SensorInfo, StepReading
+from autocap.progress.counting import Counting
+from autocap.records import StepReading
 from autocap.session.actuating import Actuation, NewGuardian, actuation, require_actuator
 from autocap.session.preparing import open_node_power, settle_leftovers
 from autocap.session.roles import Sampler
 from autocap.session.sampling import LocalSampler
-
-
-class IterationSource(Protocol):
-    """Says how many iterations the job has done. fault: why counting stopped. remarks: how they are counted, where the
-    user is to know."""
-
-    @property
-    def fault(self) -> str | None: ...
-
-    @property
-    def remarks(self) -> tuple[str, ...]: ...
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one. needed: whether
-        something is measured by it now."""
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        """What turns samples into marks."""
-
-
-class Counting(IterationSource, Protocol):
-    """A context manager that has a job's iterations counted."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def follow(self, job: ProcessId | None) -> None:
-        """The job is there: this process and its descendants. Raises AutocapError where what was asked for cannot be
-        counted in it."""
-
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The child's environment."""
-
-    def child_stdout(self) -> AbstractContextManager[int | None]:
-        """The child's standard output while it is started; `None` is ours, inherited."""
-
-    def drain(self, clock: RunClock) -> None:
-        """Wait a moment for the child's last output to have gone through."""
 
 
 class Place:
@@ -94,6 +53,10 @@ class Place:
 
     def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
         """Counts its iterations. kind: as --progress has it, or "none". ours: we start the job."""
+        name, _, argument = kind.partition(":")
+        if name in registry.plugged_in("progress"):
+            made: Counting = registry.load("progress", name)(argument, ours=ours)
+            return made
         return IterationCounter(kind, ours=ours, step_map_fd=step_map_fd)
 
     def actuation(self, actuator: str, device: Tunable, new_guardian: NewGuardian = Guardian) -> Actuation:
