@@ -214,13 +214,7 @@ PRICED = ("--metric", "cost", "--energy-price", "0.3")
         (["nosuch"], "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_wrong_command_line_is_one_line_and_status_2(words, message, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     out, err = capsys.readouterr()
@@ -258,9 +252,7 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(
-    cli: Cli, here: Here, words: list[str], status: int, message: str
-) -> None:
+def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(cli, here, words, status, message) -> None:
     require_refused(cli, here(*words), status, message)
 
 
@@ -271,9 +263,7 @@ def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(
         (["run", "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
-def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(
-    cli: Cli, words: list[str], status: int, message: str
-) -> None:
+def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(cli, words, status, message) -> None:
     require_refused(cli, cli(*words), status, message)
 
 

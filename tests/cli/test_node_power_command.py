@@ -44,9 +44,7 @@ def test_watts_may_be_written_in_any_way() -> None:
         (["--standard-idle", "0"], "--standard-idle is about the node's power; add --node-power, or drop it"),
     ],
 )
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(words, message, capsys) -> None:
     assert main(["run", *words, "--", "true"]) == 2
     assert message in capsys.readouterr().err
 

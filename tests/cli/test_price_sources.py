@@ -54,9 +54,7 @@ def test_sources_of_carbon_are_taken_as_they_are_written(text: str) -> None:
         ),
     ],
 )
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(words, message, capsys) -> None:
     assert main(["run", *words, "--", "true"]) == 2
     assert message in capsys.readouterr().err
 

@@ -83,9 +83,7 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
         (["sweep", "--metric", "foo", "--", "true"], "unknown metric 'foo'"),
     ],
 )
-def test_a_wrong_command_line_is_status_2_with_a_reason(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_line_is_status_2_with_a_reason(words, message, capsys) -> None:
     assert main(words) == 2
     assert message in capsys.readouterr().err
 
@@ -98,9 +96,7 @@ def test_a_wrong_command_line_is_status_2_with_a_reason(
         (["sweep", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
-def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(
-    cli: Cli, here: Here, words: list[str], status: int, message: str
-) -> None:
+def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli, here, words, status, message) -> None:
     done = here(*words)
 
     assert done.returncode == status

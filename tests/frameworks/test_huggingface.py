@@ -37,9 +37,7 @@ def test_the_callback_counts_update_steps_and_sees_the_evaluation_as_a_pause(ins
 
 
 @pytest.mark.parametrize(("scene", "before"), [("failed", "SEARCHING"), ("kept", "HOLDING")])
-def test_a_training_that_fails_ends_its_tuning_though_no_hook_is_called(
-    inside: Played, scene: str, before: str
-) -> None:
+def test_a_training_that_fails_ends_its_tuning_though_no_hook_is_called(inside, scene, before) -> None:
     (facts,) = inside.told[scene]
     assert facts["said"] != "at 260 W"
     assert before in inside.states(scene)

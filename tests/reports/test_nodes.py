@@ -37,7 +37,6 @@ def test_a_row_a_node() -> None:
         ),
     )
     table = limits.of_nodes(device)
-    assert table is not None
     assert not table.page_only
     assert table.rows == (
         ("a", "2", "H200", "200–250", "all put back"),
