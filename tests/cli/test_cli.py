@@ -288,8 +288,7 @@ def test_an_out_directory_that_holds_a_run_is_refused_without_force(cli: Cli, he
 @pytest.mark.parametrize("device", [(), EMULATED], ids=["auto", "emulated"])
 def test_the_childs_status_output_and_streams_are_its_own(cli: Cli, here: Here, device: tuple[str, ...]) -> None:
     done = cli("run", *device, "--out", "run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
-    assert done.returncode == 7
-    assert done.stdout == "out\n"
+    assert (done.returncode, done.stdout) == (7, "out\n")
     assert "err\n" in done.stderr
     assert all(line == "err" or line.startswith("autocap:") for line in done.stderr.splitlines())
     assert here("run", *device, "--out", "b", "--quiet", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9

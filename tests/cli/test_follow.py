@@ -82,8 +82,7 @@ def test_what_is_added_is_told_as_it_comes_half_lines_once_they_are_whole(tmp_pa
         lambda: log.write(line_of(ENDED)),
     )
     assert follow(tmp_path, heard, clock) == [STARTED, WAITING, HOT, ENDED]
-    assert heard.events == [STARTED, WAITING, HOT, ENDED]
-    assert heard.said == []
+    assert (heard.events, heard.said) == ([STARTED, WAITING, HOT, ENDED], [])
     assert heard.closed
 
 

@@ -61,8 +61,7 @@ def of_kind(outcome: Outcome, *kinds: type[Event]) -> list[Event]:
 
 def test_two_iterations_show_a_rough_baseline_and_its_errors_say_that_it_is_rough() -> None:
     found = looked()
-    assert found.period_s == pytest.approx(0.5)
-    assert found.power_w == pytest.approx(200.0)
+    assert (found.period_s, found.power_w) == (pytest.approx(0.5), pytest.approx(200.0))
     assert found.duration_s <= 1.5
     assert min(found.period_rel_stderr, found.energy_rel_stderr, found.power_rel_stderr) >= 0.03
 
@@ -182,8 +181,7 @@ def test_a_short_window_scatters_no_less_than_a_long_one_beside_it() -> None:
     few = measurement(iterations=4, period_error=0.001, energy_error=0.02)
     many = measurement(iterations=16, period_error=0.004, energy_error=0.004)
     found = scattering_as(few, many)
-    assert found.period_rel_stderr == pytest.approx(0.008)
-    assert found.energy_rel_stderr == 0.02
+    assert (found.period_rel_stderr, found.energy_rel_stderr) == (pytest.approx(0.008), 0.02)
 
 
 # What an earlier run kept.

@@ -65,12 +65,10 @@ def test_a_verdict_needs_three_rounds_and_more_where_time_is_noisy_but_six_at_mo
 def test_what_is_said_of_the_time_of_the_confirmation_has_the_errors_of_all_three() -> None:
     then = window(200.0, 1.0, 0.001)
     moved = compared(window(95.0, 0.5), rounds=1).as_at(then)
-    assert moved.energy_per_iteration_j == pytest.approx(190.0)
-    assert moved.period_s == pytest.approx(1.0)
+    assert (moved.energy_per_iteration_j, moved.period_s) == (pytest.approx(190.0), pytest.approx(1.0))
     more = student_factor(14) / student_factor(7)  # of two windows
     three = math.sqrt(0.0005**2 + (0.0005 * more) ** 2 / 2 + 0.001**2)
-    assert moved.period_rel_stderr == pytest.approx(three)
-    assert moved.energy_rel_stderr == pytest.approx(three, rel=1e-3)
+    assert (moved.period_rel_stderr, moved.energy_rel_stderr) == (pytest.approx(three), pytest.approx(three, rel=1e-3))
     assert moved.time_energy_corr == pytest.approx(0.9, rel=1e-3)
 
 

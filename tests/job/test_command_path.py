@@ -97,8 +97,7 @@ def test_what_sudos_path_has_not_is_said_as_well(folders: Folders) -> None:
 @pytest.mark.parametrize("command", ["./tool", "/bin/sh", "sh", "env"])
 def test_what_another_program_or_a_path_starts_is_found_in_the_same_way(folders: Folders, command: str) -> None:
     found = folders.found(command, "-c", "tool")
-    assert found.argv == (command, "-c", "tool")
-    assert found.taken is None
+    assert (found.argv, found.taken) == ((command, "-c", "tool"), None)
     assert found.path.startswith(f"{folders.own}:{folders.login}:")
 
 

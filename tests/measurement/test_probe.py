@@ -231,8 +231,7 @@ def test_marks_that_are_found_afterwards_all_count_but_the_iteration_that_the_ca
     for sample in feed[:-1]:
         assert probe.add(meter.of(sample)) is None
     result = probe.add(meter.of(feed[-1], late))
-    assert result.measurement.start_s == pytest.approx(2.5)
-    assert result.measurement.iterations == 23 - 5
+    assert (result.measurement.start_s, result.measurement.iterations) == (pytest.approx(2.5), 23 - 5)
 
 
 def with_node(
@@ -291,6 +290,5 @@ def test_a_probe_goes_on_after_a_pause_with_other_caps_once_its_own_have_settled
         assert part == 3 or result is None
         assert part != 2 or not probe.collecting
     assert result.state is TrialState.COMPLETE
-    assert result.measurement.power_w == pytest.approx(200.0)
-    assert result.measurement.period_s == pytest.approx(0.5)
+    assert (result.measurement.power_w, result.measurement.period_s) == (pytest.approx(200.0), pytest.approx(0.5))
     assert result.measurement.iterations == 8

@@ -20,8 +20,7 @@ def collect(window: Window, **job: float) -> Window:
 
 def test_a_constant_job_is_measured_exactly() -> None:
     found = collect(Window((200.0,)), seconds=20.0, period_s=0.5, power_w=200.0).measure()
-    assert found.period_s == pytest.approx(0.5)
-    assert found.energy_per_iteration_j == pytest.approx(100.0)
+    assert (found.period_s, found.energy_per_iteration_j) == (pytest.approx(0.5), pytest.approx(100.0))
     assert found.power_w == pytest.approx(200.0)
     assert found.iterations == 39  # the first mark only begins the window
     assert found.energy_rel_stderr == pytest.approx(0.0, abs=1e-9)
@@ -145,8 +144,7 @@ def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> N
     a = measurement(100.0, 0.5, iterations=100, energy_error=0.01, period_error=0.01)
     b = measurement(103.0, 0.5, iterations=300, energy_error=0.01, period_error=0.01)
     both = pool([a, b])
-    assert both.energy_per_iteration_j == pytest.approx(102.25)
-    assert both.iterations == 400
+    assert (both.energy_per_iteration_j, both.iterations) == (pytest.approx(102.25), 400)
     more = student_factor(14) / student_factor(7)  # two errors of eight batches each are known better than one
     assert both.period_rel_stderr == pytest.approx(more * 0.01 * np.hypot(0.25, 0.75))
 
@@ -159,8 +157,7 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
     late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
     window.add(meter.of(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late))
     found = window.measure()
-    assert found.period_s == pytest.approx(0.5)
-    assert found.duration_s == pytest.approx(10.0)
+    assert (found.period_s, found.duration_s) == (pytest.approx(0.5), pytest.approx(10.0))
     assert found.energy_per_iteration_j == pytest.approx(100.0)
 
 

@@ -94,8 +94,7 @@ def test_until_that_is_known_nothing_is_counted_and_it_is_said_why() -> None:
         progress = source.progress(PRESETS["a100"].info())
         said = {progress.trouble for sample in samples(launching, source, 4.0) if not progress.marks(sample)}
         assert "how many calls of cuLaunchKernel make an iteration is not known yet" in said
-        assert progress.trouble is None
-        assert progress.kind == "calls"
+        assert (progress.trouble, progress.kind) == (None, "calls")
         assert source.remarks == counting_remarks(40)
 
 

@@ -58,8 +58,7 @@ def test_a_waveform_of_the_size_of_the_noise_is_found_where_readings_are_many_an
 def test_gradient_accumulation_is_one_period_not_four() -> None:
     heard = signal("accumulate4", "20/10", 1.7)
     estimate = found(heard, "20/10")
-    assert estimate.period_s == pytest.approx(1.7, rel=0.02)
-    assert estimate.multiples == (2, 4)
+    assert (estimate.period_s, estimate.multiples) == (pytest.approx(1.7, rel=0.02), (2, 4))
 
 
 def test_a_waveform_without_parts_alike_is_one_iteration() -> None:

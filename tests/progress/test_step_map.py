@@ -302,8 +302,7 @@ class TestEnvironment:
 
     def test_everything_else_is_kept(self, step_map: StepMap) -> None:
         environment = step_map.environment({"HOME": "/home/me"})
-        assert environment["HOME"] == "/home/me"
-        assert environment["AUTOCAP_STEP_MAP"] == str(step_map.path)
+        assert (environment["HOME"], environment["AUTOCAP_STEP_MAP"]) == ("/home/me", str(step_map.path))
 
 
 class TestPublicNames:

@@ -63,8 +63,7 @@ def test_what_was_spent_is_each_hours_energy_at_its_own_price() -> None:
     assert found.spent.money == Amount(value=pytest.approx(0.4 + 0.064), stderr=0.0)
     assert found.price == pytest.approx(0.464 / 1.64)
     assert (found.price_known, found.currency, found.price_source) == (1.0, "EUR", "'file:p'")
-    assert found.baseline is None
-    assert found.constant is None
+    assert (found.baseline, found.constant) == (None, None)
 
 
 def test_under_another_cap_the_same_work_falls_into_other_hours() -> None:
@@ -117,8 +116,7 @@ def test_pauses_cost_the_same_under_every_cap() -> None:
 def test_what_was_not_known_throughout_is_not_compared() -> None:
     events = [*DEAR_THEN_CHEAP, quoted(0, 300.0, CARBON), quoted(1, None, CARBON)]
     found = books(events, NO_RATES, in_force(COST, events, NO_RATES), BASE, MEASURED, [])
-    assert found.carbon == 300.0
-    assert found.carbon_known == pytest.approx(1 / 1.64)
+    assert (found.carbon, found.carbon_known) == (300.0, pytest.approx(1 / 1.64))
     assert found.spent.carbon_g == Amount(value=pytest.approx(300.0), stderr=0.0)
     assert found.baseline.carbon_g is None
     assert found.baseline.money is not None

@@ -63,8 +63,7 @@ def test_the_best_so_far_is_a_caps_pooled_value_not_its_luckiest_trial() -> None
     status = status_after(until(told(), TrialStarted))
     assert min(trial.cost for trial in status.summary.trials if trial.cost) == pytest.approx(0.91)
     best = status.best
-    assert best.cap_w == (160.0,)
-    assert best.cost == pytest.approx(0.92)
+    assert (best.cap_w, best.cost) == ((160.0,), pytest.approx(0.92))
 
 
 def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() -> None:

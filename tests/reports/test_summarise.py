@@ -122,8 +122,7 @@ def test_what_was_said_at_the_start_is_passed_on() -> None:
     assert (summary.mode, summary.command, summary.pid) == ("run", ("python", "train.py"), 42)
     assert summary.strategy.options == (OptionValue(name="points", value=5),)
     assert summary.progress == ProgressSummary(kind="steps", confidence="high")
-    assert summary.warnings == ("careful",)
-    assert summary.ended_because == "the command ended"
+    assert (summary.warnings, summary.ended_because) == (("careful",), "the command ended")
 
 
 def test_a_device_is_described_with_the_limits_before_and_after() -> None:
@@ -206,11 +205,9 @@ def test_without_a_kept_cap_nothing_is_claimed_net() -> None:
     summary = with_metric("energy", BaselineMeasured(t_s=20.0, measurement=BASELINE), put_back, TALLY)
 
     assert summary.chosen is None
-    assert summary.versus_baseline.energy_pct is None
-    assert summary.versus_baseline.break_even_s is None
+    assert (summary.versus_baseline.energy_pct, summary.versus_baseline.break_even_s) == (None, None)
     assert summary.versus_baseline.net_energy_j is None  # it would be what the machine has drifted meanwhile
-    assert summary.versus_baseline.net_metric_pct is None
-    assert summary.versus_baseline.net_metric_stderr_pct is None
+    assert (summary.versus_baseline.net_metric_pct, summary.versus_baseline.net_metric_stderr_pct) == (None, None)
 
 
 def test_the_last_decision_counts() -> None:
@@ -275,8 +272,7 @@ def test_a_trials_error_has_the_baselines_in_it_wherever_it_is_stated() -> None:
     best = {one.metric: one for one in summary.best_by_metric}["energy"]
     (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)]
     assert best.cost_stderr == pytest.approx(0.725 * 0.43, rel=0.01)
-    assert point.energy_stderr == best.cost_stderr
-    assert point.time_stderr == pytest.approx(1.05 * 0.57, rel=0.01)
+    assert (point.energy_stderr, point.time_stderr) == (best.cost_stderr, pytest.approx(1.05 * 0.57, rel=0.01))
 
 
 def test_every_metric_has_its_own_best_and_the_baseline_takes_part() -> None:
@@ -337,8 +333,7 @@ def test_a_predicted_cap_is_the_best_only_where_it_is_better_by_more_than_the_er
     best = {one.metric: one for one in summary.best_by_metric}
     # energy 0.70 against 0.80; edp 0.875 against 0.84
     assert (best["energy"].cap_w, best["energy"].source) == ((140.0,), "predicted")
-    assert best["energy"].cost == pytest.approx(0.70)
-    assert best["energy"].cost_stderr == pytest.approx(0.007)
+    assert (best["energy"].cost, best["energy"].cost_stderr) == (pytest.approx(0.70), pytest.approx(0.007))
     assert (best["edp"].cap_w, best["edp"].source) == ((200.0,), "measured")
     unsure = hoping(predicted(140.0, 0.70, 1.25, error=0.2)).best_by_metric[0]
     assert (unsure.cap_w, unsure.source) == ((200.0,), "measured")
@@ -373,8 +368,7 @@ def test_a_failed_trial_names_its_cap_for_every_device() -> None:
     two = replace(FOUND, gpus=(GPU, replace(GPU, index=1, uuid="GPU-2")), original_w=(260.0, None))
     summary = summarise([STARTED, two, TrialEnded(t_s=4.0, trial=Trial(cap_w=150.0, state=TrialState.FAILED))])
 
-    assert summary.trials[0].cap_w == (150.0, 150.0)
-    assert summary.trials[0].measurement is None
+    assert (summary.trials[0].cap_w, summary.trials[0].measurement) == ((150.0, 150.0), None)
 
 
 def test_a_killed_run_is_summarised_as_far_as_it_came() -> None:
@@ -429,8 +423,7 @@ def test_a_search_that_was_cut_short_claims_nothing_net(ending: Event) -> None:
     searching = (BaselineMeasured(t_s=20.0, measurement=BASELINE), TALLY)
     under_way, ended = with_metric("energy", *searching), with_metric("energy", *searching, ending)
     assert under_way.versus_baseline.net_energy_j is not None
-    assert ended.versus_baseline.net_energy_j is None
-    assert ended.versus_baseline.net_metric_pct is None
+    assert (ended.versus_baseline.net_energy_j, ended.versus_baseline.net_metric_pct) == (None, None)
 
 
 def test_what_was_predicted_from_trials_that_were_withdrawn_goes_with_them() -> None:

@@ -91,8 +91,7 @@ def test_a_readings_own_stamp_is_preferred_and_an_unchanged_one_is_a_repeat(tmp_
     trace = read(written(tmp_path, "\n".join(["t_s,power_w,read_t_s", *rows])))
     assert trace.t_s == pytest.approx(0.1 * np.arange(100) - 0.03)
     assert trace.power_w.tolist() == [150 + n for n in range(100)]
-    assert trace.update_s == pytest.approx(0.1)
-    assert trace.notes == ()
+    assert (trace.update_s, trace.notes) == (pytest.approx(0.1), ())
 
 
 def test_t_s_is_used_where_the_readings_own_stamp_was_never_written(tmp_path: Path) -> None:

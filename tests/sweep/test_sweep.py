@@ -156,8 +156,7 @@ def test_power_is_held_between_readings_and_at_both_ends() -> None:
         whole.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=watts),)))
     whole.close(5.0)
 
-    assert whole.used.time_s == 5.0
-    assert whole.used.energy_j == (pytest.approx(300.0 + 400.0),)
+    assert (whole.used.time_s, whole.used.energy_j) == (5.0, (pytest.approx(300.0 + 400.0),))
 
 
 def test_a_short_run_with_one_reading_has_the_energy_of_its_length() -> None:
@@ -333,8 +332,7 @@ def test_each_metric_names_its_best_cap_and_the_front_holds_what_nothing_beats()
     best = {one.metric: one.cap_w[0] for one in panel.best_by_metric}
     assert best == {"energy": 150.0, "edp": 200.0, "ed2p": 200.0, "eds_1.5": 200.0, "eds_2": 200.0}
     assert [point.cap_w[0] for point in panel.pareto] == [150.0, 200.0, 260.0]
-    assert panel.chosen.cap_w == (200.0,)
-    assert panel.chosen.cost == pytest.approx(0.75 * 1.04)
+    assert (panel.chosen.cap_w, panel.chosen.cost) == ((200.0,), pytest.approx(0.75 * 1.04))
     assert panel.baseline is panel.row(260.0)
 
 
@@ -374,8 +372,7 @@ def test_the_csv_is_read_by_the_benchmark_of_strategies(tmp_path) -> None:
     assert one.powers_w == pytest.approx([80.0, 100.0, 1500 / 10.4, 200.0], rel=1e-5)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["repeats"] for row in rows] == ["2"] * 8
-    assert rows[-1]["gpus"] == "0,1"
-    assert rows[-1]["gpu_energy_j"] == "1000;1000"
+    assert (rows[-1]["gpus"], rows[-1]["gpu_energy_j"]) == ("0,1", "1000;1000")
     assert float(rows[-1]["time_sd_s"]) == pytest.approx(0.2 / math.sqrt(2), rel=1e-5)
     assert (rows[-1]["baseline"], rows[0]["baseline"], rows[0]["emulated"]) == ("true", "false", "false")
 
@@ -383,8 +380,7 @@ def test_the_csv_is_read_by_the_benchmark_of_strategies(tmp_path) -> None:
 def test_a_sweep_that_was_killed_is_summed_up_as_far_as_it_came() -> None:
     summary = summarise(logged(plan(discard=False), curve_runs()))
 
-    assert summary.ended_because == "killed or still running"
-    assert summary.runs_left == 4
+    assert (summary.ended_because, summary.runs_left) == ("killed or still running", 4)
     assert len(summary.panels[0].rows) == 4
 
 

@@ -61,7 +61,6 @@ def test_the_client_is_told_so_in_the_words_of_version_1_and_may_have_the_device
     member.ask(Op.SET, watts=(150.0,))
     assert ended(of(parlour, 0).ask(Op.END_LEASES, devices=("gpu0",))).restored is None  # it is not over yet
     answer = member.ask(Op.SET, watts=(120.0,))  # before its thread has looked
-    assert isinstance(answer, Refusal)
     assert (answer.code, answer.text) == (Code.NO_LEASE, f"the lease has ended: root (PID {ROOT_PID}) has ended it")
     assert isinstance(error_of(answer), LeaseEnded)
     assert parlour.machine.cards["gpu0"].sets == [150.0, FOUND_W]
@@ -76,7 +75,6 @@ def test_a_lease_that_begins_or_is_silent_at_that_moment_ends_as_well(parlour, a
     silent.wait(3.0)
     assert parlour.machine.limits_w()[0] == FOUND_W  # and may be set again
     answer = of(parlour, 0).ask(Op.END_LEASES, devices=("gpu1", "gpu0", "gpu9"))
-    assert isinstance(answer, LeasesEnded)
     assert {one.lease.uid for one in answer.ended} == {ALICE, BOB}
     silent.wait(1.0)
     fresh.wait(SOON_S)
@@ -98,7 +96,6 @@ def test_neither_a_member_nor_the_root_of_a_container_ends_a_lease(parlour, at_o
     member = parlour.lent()
     member.ask(Op.SET, watts=(150.0,))
     answer = of(parlour, uid, namespace).ask(Op.END_LEASES, devices=("gpu0",))
-    assert isinstance(answer, Refusal)
     assert answer.code is Code.NOT_ALLOWED
     assert member.beat_for(2.0) == [Beaten(put_back=False)] * 4
     assert parlour.machine.limits_w()[0] == 150.0
@@ -108,7 +105,6 @@ def test_a_connection_with_a_lease_does_not_wait_for_others(parlour):
     member, root = parlour.lent("gpu1"), of(parlour, 0)
     assert isinstance(root.ask(Op.LEND, devices=("gpu0",)), Lent)
     answer = root.ask(Op.END_LEASES, devices=("gpu0", "gpu1"))
-    assert isinstance(answer, Refusal)
     assert answer.code is Code.TOO_MANY
     assert member.ask(Op.BEAT) == root.ask(Op.BEAT) == Beaten(put_back=False)
     root.talk.end("closed")

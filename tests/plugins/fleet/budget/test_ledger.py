@@ -143,8 +143,7 @@ def test_lowest_caps_above_the_budget_are_told_with_who_would_have_to_pause() ->
         book.join(0.0, name, prior(LOW_W, HIGH_W), HIGH_W)
     decision = book.decide(0.0)
     assert set(caps_of(decision).values()) == {LOW_W}
-    assert decision.short_w == pytest.approx(50.0)
-    assert decision.pause == ("d",)
+    assert (decision.short_w, decision.pause) == (pytest.approx(50.0), ("d",))
 
 
 def test_a_device_that_nobody_uses_keeps_its_lowest_cap() -> None:

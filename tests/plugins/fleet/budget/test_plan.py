@@ -26,10 +26,8 @@ def job(name: str, arrive_s: float, work_s: float, curve: str = "hard", devices:
 
 def test_alone_a_job_runs_as_at_its_baseline() -> None:
     outcome = Plan(jobs=[job("a", 5, 100)], curves=CURVES).play(200.0)
-    assert outcome.slowdown == pytest.approx([0.0])
-    assert outcome.wall_s == pytest.approx(100)
-    assert outcome.throughput == pytest.approx(1.0)
-    assert outcome.energy == pytest.approx(1.0)
+    assert (outcome.slowdown, outcome.wall_s) == (pytest.approx([0.0]), pytest.approx(100))
+    assert (outcome.throughput, outcome.energy) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
 def test_two_equal_jobs_are_slowed_down_equally() -> None:
@@ -61,8 +59,7 @@ def test_a_newcomer_has_room_at_once() -> None:
 
 def test_too_small_a_budget_is_said() -> None:
     outcome = Plan(jobs=[job("a", 0, 100), job("b", 0, 100)], curves=CURVES).play(150.0)
-    assert outcome.short_s == pytest.approx(200)
-    assert outcome.peak_w == pytest.approx(200)
+    assert (outcome.short_s, outcome.peak_w) == (pytest.approx(200), pytest.approx(200))
 
 
 def test_curves_are_worth_something_against_a_uniform_share() -> None:
@@ -75,8 +72,7 @@ def test_curves_are_worth_something_against_a_uniform_share() -> None:
 def test_uniform_gives_each_the_same_fraction() -> None:
     plan = Plan(jobs=[job("a", 0, 10, devices=3), job("b", 0, 10)], curves=CURVES)
     outcome = plan.play(600.0, uniform)
-    assert outcome.peak_w == pytest.approx(600.0)
-    assert outcome.slowdown == pytest.approx([0.5, 0.5])
+    assert (outcome.peak_w, outcome.slowdown) == (pytest.approx(600.0), pytest.approx([0.5, 0.5]))
 
 
 def test_what_is_asked_for_is_the_highest_sum_at_one_time() -> None:
@@ -86,8 +82,7 @@ def test_what_is_asked_for_is_the_highest_sum_at_one_time() -> None:
 
 def test_nothing_runs_between_two_jobs() -> None:
     outcome = Plan(jobs=[job("a", 0, 100), job("b", 1000, 100)], curves=CURVES).play(150.0)
-    assert outcome.wall_s == pytest.approx(1150)
-    assert outcome.slowdown == pytest.approx([0.5, 0.5])
+    assert (outcome.wall_s, outcome.slowdown) == (pytest.approx(1150), pytest.approx([0.5, 0.5]))
 
 
 def test_no_jobs_take_no_time() -> None:
