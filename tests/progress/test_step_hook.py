@@ -73,6 +73,9 @@ def slots_taken(step_map: StepMap) -> int:
     return sum(table[at : at + 8] != bytes(8) for at in range(0, len(table), step_hook.SLOT_BYTES))
 
 
+class Optimizer: ...
+
+
 class TestCounter:
     """One process's count, made of those of its optimisers."""
 
@@ -81,8 +84,6 @@ class TestCounter:
         return step_hook.StepCounter(str(step_map.path))
 
     def test_of_two_optimisers_the_busier_one_counts(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
-        class Optimizer: ...
-
         critic, generator = Optimizer(), Optimizer()
         for iteration in range(1, 21):
             for _ in range(5):
@@ -92,8 +93,6 @@ class TestCounter:
                 assert count(step_map) == 5 * iteration
 
     def test_an_optimiser_made_anew_every_epoch_never_stalls_the_count(self, counter, step_map) -> None:
-        class Optimizer: ...
-
         for epoch in range(10):
             optimizer = Optimizer()
             for step in range(7):
@@ -101,16 +100,12 @@ class TestCounter:
                 assert count(step_map) == epoch * 7 + step + 1
 
     def test_an_optimiser_for_one_step_only_counts_as_well(self, counter, step_map) -> None:
-        class Optimizer: ...
-
         kept = [Optimizer() for _ in range(30)]
         for optimizer in kept:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 30
 
     def test_one_optimiser_a_layer_counts_once_an_iteration(self, counter, step_map) -> None:
-        class Optimizer: ...
-
         layers = [Optimizer() for _ in range(50)]
         for _ in range(11):
             for optimizer in layers:
@@ -118,8 +113,6 @@ class TestCounter:
         assert count(step_map) == 50 + 10  # each counts when it is met, then all go up together
 
     def test_an_older_optimiser_that_goes_on_alone_is_counted_again_after_a_few_steps(self, counter, step_map) -> None:
-        class Optimizer: ...
-
         first, second = Optimizer(), Optimizer()
         counter.optimizer_stepped(first)
         for _ in range(100):
@@ -129,8 +122,6 @@ class TestCounter:
         assert 101 + 20 <= (count(step_map) or 0) <= 101 + 30
 
     def test_a_dead_optimiser_leaves_nothing_behind(self, counter: step_hook.StepCounter) -> None:
-        class Optimizer: ...
-
         for _ in range(100):
             counter.optimizer_stepped(Optimizer())
         gc.collect()
@@ -146,8 +137,6 @@ class TestCounter:
         assert count(step_map) == 5
 
     def test_steps_by_hand_win_over_those_of_optimisers(self, counter, step_map) -> None:
-        class Optimizer: ...
-
         optimizer = Optimizer()
         for _ in range(4):  # gradient accumulation by a framework of the user's own: four steps an iteration
             counter.optimizer_stepped(optimizer)

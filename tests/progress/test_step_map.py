@@ -44,25 +44,21 @@ class TestJobSteps:
     def test_nothing_is_known_before_the_first_step(self) -> None:
         assert JobSteps().update([], everybody) is None
 
-    def test_the_slowest_rank_speaks_for_the_job(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 9, 4.9, rank=1)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
-
-    def test_without_ranks_the_busiest_process_speaks_for_the_job(self) -> None:
-        processes = [steps(1, 2, 5.0), steps(2, 9, 4.9)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
-
-    def test_a_process_without_rank_does_not_speak_for_a_job_that_has_ranks(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 90, 5.0)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
-
-    def test_a_rank_s_own_child_with_the_same_rank_does_not_slow_it(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 1, 5.0, rank=0)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
-
-    def test_processes_that_count_by_hand_are_looked_at_alone(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0, explicit=True), steps(2, 3, 5.0, rank=1)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
+    @pytest.mark.parametrize(
+        ("one", "other", "job"),
+        [
+            (steps(1, 10, 5.0, rank=0), steps(2, 9, 4.9, rank=1), (9, 4.9)),
+            (steps(1, 2, 5.0), steps(2, 9, 4.9), (9, 4.9)),
+            (steps(1, 10, 5.0, rank=0), steps(2, 90, 5.0), (10, 5.0)),
+            (steps(1, 10, 5.0, rank=0), steps(2, 1, 5.0, rank=0), (10, 5.0)),
+            (steps(1, 10, 5.0, rank=0, explicit=True), steps(2, 3, 5.0, rank=1), (10, 5.0)),
+            (steps(1, 4, 15.0, rank=1, first_s=0.0), steps(2, 900, 30.0, rank=0), (4, 15.0)),
+        ],
+        ids=["slowest rank", "busiest process", "ranks alone", "not its child", "by hand", "slow but steady"],
+    )
+    def test_one_process_speaks_for_the_job(self, one, other, job) -> None:
+        count, t_s = job
+        assert JobSteps().update([one, other], everybody) == StepReading(count=count, t_s=t_s)
 
     def test_a_helper_that_trained_a_little_at_start_up_and_lives_on_does_not_hold_the_count(self) -> None:
         job, helper = JobSteps(), steps(1, 2, 0.2, rank=1)
@@ -71,10 +67,6 @@ class TestJobSteps:
         later = job.update([helper, steps(2, 20, 20.0, rank=0)], everybody)
 
         assert later == StepReading(count=20, t_s=20.0)
-
-    def test_a_rank_that_is_slow_but_steady_is_waited_for(self) -> None:
-        slow = steps(1, 4, 15.0, rank=1, first_s=0.0)
-        assert JobSteps().update([slow, steps(2, 900, 30.0, rank=0)], everybody) == StepReading(count=4, t_s=15.0)
 
     def test_a_job_that_pauses_as_a_whole_keeps_its_slowest_rank(self) -> None:
         job, processes = JobSteps(), [steps(1, 10, 5.0, rank=0), steps(2, 9, 5.0, rank=1)]
