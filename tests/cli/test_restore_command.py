@@ -92,12 +92,18 @@ def test_a_set_that_was_under_way_is_put_back(state_dir, gpu, capsys):
     assert limit_w(gpu) == 260.0
 
 
-def test_somebody_elses_limit_is_left_alone_and_its_entry_dropped(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu)
-    file_device.put(gpu.uuid, 230.0)
-    says = f"{gpu.uuid}: 230 W was set by somebody else since autocap with PID {NOBODY.pid} ended, and stays"
-    assert restore(capsys) == (0, [says])
-    assert limit_w(gpu) == 230.0
+@pytest.mark.parametrize(
+    ("there_w", "changes", "says"),
+    [
+        (230.0, {}, f"230 W was set by somebody else since autocap with PID {NOBODY.pid} ended, and stays"),
+        (200.0, {"boot_id": "another boot"}, "the entry is from before a reboot, dropped"),
+    ],
+)
+def test_what_is_not_ours_any_more_is_left_alone_and_its_entry_dropped(state_dir, gpu, capsys, there_w, changes, says):
+    leave_entry(state_dir, gpu, **changes)
+    file_device.put(gpu.uuid, there_w)
+    assert restore(capsys) == (0, [f"{gpu.uuid}: {says}"])
+    assert limit_w(gpu) == there_w
     assert os.listdir(state_dir) == []
 
 
@@ -132,13 +138,6 @@ def test_a_recycled_pid_does_not_keep_an_entry_alive(state_dir, gpu, capsys):
     leave_entry(state_dir, gpu, owner=ProcessId(os.getppid(), 1))
     assert restore(capsys)[0] == 0
     assert limit_w(gpu) == 260.0
-
-
-def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu, boot_id="another boot")
-    assert restore(capsys) == (0, [f"{gpu.uuid}: the entry is from before a reboot, dropped"])
-    assert limit_w(gpu) == 200.0
-    assert os.listdir(state_dir) == []
 
 
 def test_a_device_that_refuses_keeps_its_entry_for_another_try(state_dir, gpu, capsys):

@@ -36,18 +36,14 @@ def test_the_callback_counts_update_steps_and_sees_the_evaluation_as_a_pause(ins
     assert (facts["ended_because"], facts["limit_w"]) == ("the tuned block ended", 260.0)
 
 
-@pytest.mark.parametrize(("scene", "before"), [("failed", "SEARCHING"), ("kept", "HOLDING")])
+@pytest.mark.parametrize(
+    ("scene", "before"),
+    [("failed", "SEARCHING"), ("kept", "HOLDING"), ("block", "SEARCHING")],
+)
 def test_a_training_that_fails_ends_its_tuning_though_no_hook_is_called(inside, scene, before) -> None:
     (facts,) = inside.told[scene]
     assert facts["said"] != "at 260 W"
     assert before in inside.states(scene)
-    assert (facts["ended_because"], facts["limit_w"]) == ("the tuned block ended", 260.0)
-
-
-def test_a_block_ends_with_the_failure_in_the_middle_of_a_search(inside: Played) -> None:
-    (facts,) = inside.told["block"]
-    assert facts["said"] != "at 260 W"
-    assert "SEARCHING" in inside.states("block")
     assert (facts["ended_because"], facts["limit_w"]) == ("the tuned block ended", 260.0)
 
 

@@ -199,18 +199,15 @@ def test_a_clear_saving_is_confirmed_by_three_interleaved_windows() -> None:
     )
 
 
-def test_a_saving_within_its_error_is_measured_longer_and_then_not_kept() -> None:
-    confirmed, reason, windows = verdict_of(measurement(99.9), measurement(100.0))
-    assert not confirmed
-    assert reason.startswith("not better beyond its error: energy 0.9990 ± ")
-    assert windows == 7
-
-
-def test_a_cap_that_is_worse_is_refused_at_once() -> None:
-    confirmed, reason, windows = verdict_of(measurement(110.0), measurement(100.0))
-    assert not confirmed
-    assert reason.startswith("worse than the baseline: energy 1.1000")
-    assert windows == 3
+@pytest.mark.parametrize(
+    ("energy_j", "said", "most"),
+    [(99.9, "not better beyond its error: energy 0.9990 ± ", 7), (110.0, "worse than the baseline: energy 1.1000", 3)],
+    ids=["within its error", "worse"],
+)
+def test_a_cap_that_saves_nothing_is_not_kept_and_one_that_is_worse_at_once(energy_j, said, most) -> None:
+    confirmed, reason, windows = verdict_of(measurement(energy_j), measurement(100.0))
+    assert reason.startswith(said)
+    assert (confirmed, windows) == (False, most)
 
 
 def test_a_cap_that_saves_but_is_too_slow_is_not_kept() -> None:
