@@ -11,7 +11,8 @@ from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY = Metric(name="energy")
@@ -33,10 +34,6 @@ class Second:
 
     def recommend(self) -> float | None:
         return min(self._costs, key=lambda cap_w: self._costs[cap_w], default=None)
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
 
 
 def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> None:

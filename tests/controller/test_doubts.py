@@ -22,6 +22,7 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_controller import warnings
 from tests.doubles.feeds import measurement
 from tests.doubles.logs import STARTED
 
@@ -58,10 +59,6 @@ def tuned(progress: StepProgress, *caps_w: float, strategy: str = "linear", metr
 
 def told(outcome: Outcome, cap_w: float) -> list[Trial]:
     return [event.trial for event in outcome.trials if event.trial.cap_w == cap_w]
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
 
 
 def withdrawn(outcome: Outcome) -> list[events.TrialWithdrawn]:

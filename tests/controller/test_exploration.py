@@ -20,6 +20,7 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, exact, tune
+from tests.controller.test_controller import warnings
 from tests.doubles.feeds import measurement
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -31,10 +32,6 @@ GRID = CapGrid(caps_w=(100.0, 150.0, 200.0, 230.0, 260.0))
 def baselines(outcome: Outcome) -> list[Measurement]:
     kinds = events.BaselineMeasured | events.BaselineRefined
     return [event.measurement for event in outcome.log.events if isinstance(event, kinds)]
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
 
 
 def entered(outcome: Outcome, state: State) -> int:

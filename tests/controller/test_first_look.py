@@ -20,6 +20,7 @@ from autocap.progress import StepProgress
 from autocap.records import Measurement, SensorInfo, Trial, TrialState
 from autocap.session.earlier import Earlier, curve_of
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.controller.test_controller import states
 from tests.doubles.feeds import measurement, metered, samples
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -37,10 +38,6 @@ def looked(*, kind: str = "steps", power_w: float = 200.0, seconds: float = 10.0
     look = FirstLook((260.0,), SENSOR, 8)
     feed = metered(samples(power_w=power_w, seconds=seconds), StepProgress())
     return next((found for one in feed if (found := look.add(one, kind)) is not None), None)
-
-
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
 
 def at_top_s(outcome: Outcome) -> float:

@@ -19,8 +19,8 @@ from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import swinging
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_ceiling import controller
 from tests.controller.test_controller import states, warnings
+from tests.deaf.test_ceiling import deaf
 from tests.doubles.feeds import samples
 
 VGG19 = profiles.load("tesla-v100/vgg19")
@@ -192,7 +192,7 @@ def test_a_second_valley_of_the_curve_is_found_by_a_look_at_what_nobody_has_trie
 
 def test_quotes_are_taken_in_any_state() -> None:
     quote = prices(0.3)[0][2]
-    under_test = controller()
+    under_test = deaf()
     assert under_test.quote(0.0, PRICE, None) == [
         Announce(event=events.Quoted(t_s=0.0, kind=PRICE, value=None, until_s=None))
     ]

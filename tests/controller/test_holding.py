@@ -18,7 +18,8 @@ from autocap.measurement.metering import Metering
 from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import states
 from tests.doubles.feeds import Meter, measurement
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -91,10 +92,6 @@ def test_a_change_is_noticed_by_the_iterations_own_time_however_late_the_samples
         noticed = starved(1.3, seed, counts=True)
         assert noticed is not None
         assert 1000 < noticed <= 1060
-
-
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
 
 def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:

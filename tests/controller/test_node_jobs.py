@@ -17,6 +17,7 @@ from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.records import Measurement, NodeReading, TrialState
 from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_controller import warnings
 
 PROFILE = profiles.load("quadro-rtx-6000/vgg19")
 ENERGY = TuneConfig(metric=Metric(name="energy"))
@@ -49,10 +50,6 @@ def faulty(dies_s: float, back_s: float = math.inf) -> Callable[[SimulatedDevice
 def measurements(outcome: Outcome) -> list[Measurement]:
     found = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
     return found + [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
 
 
 def node_w(cap_w: float) -> float:

@@ -23,6 +23,7 @@ from autocap.records import Measurement, SensorInfo
 from autocap.strategies.grid import CapGrid
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_controller import warnings
 from tests.doubles.feeds import Meter, measurement, samples
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -53,10 +54,6 @@ def tried(outcome: Outcome) -> list[PerGpuTried]:
 
 def caps_set(outcome: Outcome) -> list[tuple[float, ...]]:
     return [event.cap_w for event in outcome.log.events if isinstance(event, events.CapSet)]
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
 
 
 def test_cards_that_differ_save_energy_in_the_same_time() -> None:

@@ -21,7 +21,8 @@ from autocap.progress import Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD
 from autocap.records import Reading, Sample, StepReading
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import states
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 from tests.doubles.feeds import Meter, measurement
 
@@ -55,10 +56,6 @@ class SparingCounter:
             return found
 
         return read
-
-
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
 
 def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_again_in_it() -> None:

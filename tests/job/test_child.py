@@ -249,9 +249,7 @@ AT_ONCE_OR_WAITING = (*AT_ONCE, lambda command, env: child_job.waiting_start(com
         ("{}/garbage", "neither a script nor a program for this machine", AT_ONCE),
     ],
 )
-def test_a_command_that_is_not_found_is_127_and_one_that_is_not_executable_is_126(
-    tmp_path, word, said, begins
-) -> None:
+def test_a_command_that_is_not_found_is_127_and_one_that_is_not_executable_is_126(tmp_path, word, said, begins) -> None:
     script(tmp_path / "plain", "#!/bin/sh\n", mode=0o644)
     script(tmp_path / "bare", "")
     script(tmp_path / "broken", "#!/no/such/interpreter\n")

@@ -115,11 +115,8 @@ def test_the_journal_names_boot_owner_and_job(state_dir, gpu):
 def test_a_second_guardian_on_the_device_is_refused_with_the_pid_of_the_first(state_dir, gpu):
     with unwatched(state_dir, gpu) as first:
         first.set_caps([200.0])
-        with (
-            pytest.raises(DeviceLocked, match=f"is controlled by autocap with PID {os.getpid()}"),
-            unwatched(state_dir, gpu),
-        ):
-            pass
+        with pytest.raises(DeviceLocked, match=f"is controlled by autocap with PID {os.getpid()}"):
+            unwatched(state_dir, gpu).__enter__()
         assert limit_w(gpu) == 200.0
         assert not first.beat()
 
@@ -376,20 +373,14 @@ def test_without_a_journal_nothing_is_set(state_dir, gpu):
 
 def test_without_a_watchdog_nothing_is_set_and_nothing_is_left(state_dir, gpu):
     guardian = Guardian(kind="unheard-of", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir)
-    with (
-        pytest.raises(GuardError, match=r"watchdog process does not watch: .*'unheard-of'.*; without it no cap"),
-        guardian,
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"watchdog process does not watch: .*'unheard-of'.*; without it no cap"):
+        guardian.__enter__()
     assert left_behind(state_dir) == []
 
 
 def test_a_watchdog_that_is_not_ready_in_time_is_as_good_as_none(state_dir, gpu):
-    with (
-        pytest.raises(GuardError, match=r"it was not ready within 0\.001 s"),
-        guard(state_dir, gpu, ready_timeout_s=0.001),
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"it was not ready within 0\.001 s"):
+        guard(state_dir, gpu, ready_timeout_s=0.001).__enter__()
     assert left_behind(state_dir) == []
 
 
@@ -407,11 +398,8 @@ def test_a_start_does_not_guard_a_limit_that_a_dead_run_left_and_that_cannot_be_
     leave_entry(state_dir, gpu)
     file_device.put(gpu.uuid, 200.0)
     Path(gpu.uuid + ".refuse").touch()
-    with (
-        pytest.raises(GuardError, match=r"earlier run left a limit behind; .*260 W could not be put back"),
-        unwatched(state_dir, gpu),
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"earlier run left a limit behind; .*260 W could not be put back"):
+        unwatched(state_dir, gpu).__enter__()
     assert len(left_behind(state_dir)) == 1  # the entry, which alone knows of the 260 W
 
 
@@ -436,11 +424,8 @@ def test_an_owner_that_lives_is_respected_even_if_its_lock_file_was_removed(stat
     parent = identify(os.getppid())
     assert parent is not None
     leave_entry(state_dir, gpu, owner=parent)
-    with (
-        pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"),
-        unwatched(state_dir, gpu),
-    ):
-        pass
+    with pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"):
+        unwatched(state_dir, gpu).__enter__()
 
 
 def test_a_forked_child_neither_restores_nor_sets(state_dir, gpu):

@@ -13,11 +13,9 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from autocap.config.option import TakenSetting
 from autocap.errors import RunDirectoryError
 from autocap.events import (
     ActuatorChosen,
@@ -27,22 +25,16 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
-    Followed,
     IdleEstimated,
     LimitRestored,
     MetricInfo,
     NodeMetered,
     OptionValue,
-    PluginEvent,
     Predicted,
     ProgramFound,
     ProgressFound,
-    Quoted,
-    Remembered,
     RunEnded,
     RunStarted,
-    SettingsTaken,
-    Sourced,
     State,
     StateEntered,
     SweepRunEnded,
@@ -55,7 +47,7 @@ from autocap.events import (
     Warned,
     WouldTry,
 )
-from autocap.events.search import Granted, HeldMeasured, PerGpuDecided, PerGpuTried
+from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.records import (
     CapRange,
@@ -165,8 +157,6 @@ OF_NODE: list[Event] = [
     NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=60.0),
     IdleEstimated(t_s=2.0, power_w=90.0, seen_s=1.9),
 ]
-REMEMBERED = Remembered(t_s=0.2, key="ab" * 32, runs=3, age_s=86400.0, cap_w=180.0)
-TAKEN = SettingsTaken(t_s=61.0, settings=(TakenSetting(name="k", value="1.5", source="./autocap.toml"),))
 PER_GPU: list[Event] = [
     PerGpuTried(t_s=51.0, cap_w=(200.0, 190.0), accepted=False, reason="slower"),
     PerGpuTried(
@@ -187,19 +177,6 @@ PER_GPU: list[Event] = [
         common=MEASUREMENT,
         as_confirmed=MEASUREMENT,
     ),
-]
-
-GRANTED: list[Event] = [
-    Granted(t_s=54.0, ceiling_w=180.0),
-    HeldMeasured(t_s=60.0, measurement=MEASUREMENT),
-    Granted(t_s=61.0, ceiling_w=None),
-]
-
-PRICES: list[Event] = [
-    Sourced(t_s=59.0, kind="price", source="'file:prices.csv'", currency="EUR"),
-    Quoted(t_s=60.0, kind="price", value=-0.02, until_s=3660.0),
-    Followed(t_s=62.0, caps_w=(260.0, 260.0), kind="price", value=-0.02, gain=0.03, gain_stderr=0.004),
-    Quoted(t_s=3660.0, kind="price", value=None, until_s=None),
 ]
 
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
@@ -248,14 +225,6 @@ def rows(path: Path) -> list[dict[str, str]]:
     """The samples that can be read so far, also from a file that a kill cut short."""
     text = zlib.decompressobj(wbits=31).decompress((path / "samples.csv.gz").read_bytes()).decode()
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    bound = *GRANTED, *PRICES
-    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *bound, *SWEEP, *EVENTS[-1:]]
-    assert {PluginEvent, *map(type, every)} == set(get_args(Event))
-
-    assert read_events(a_run(tmp_path / "run", every)) == every
 
 
 def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path: Path) -> None:
