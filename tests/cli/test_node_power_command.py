@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.config import RunConfig, TuneConfig
 from autocap.config.values import node_power
 from autocap.errors import UsageError
@@ -29,24 +28,6 @@ def test_sources_are_taken_as_they_are_written(text: str) -> None:
 
 def test_watts_may_be_written_in_any_way() -> None:
     assert node_power("3.5e2") == "350"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--node-power", "wall"], "unknown source 'wall'; choose none, watts, rapl, ipmi, slurm or command:CMD"),
-        (["--node-power", "command: "], "unknown source 'command: '"),
-        (["--node-power", "-5"], "-5 is not above 0; give a number above 0, in watts"),
-        (["--node-power", "0"], "0 is not above 0"),
-        (["--node-power", "350W"], "unknown source '350W'"),
-        (["--device", "rapl", "--node-power", "rapl"], "--node-power rapl would count the packages of --device rapl"),
-        (["--idle-power", "100"], "--idle-power is about the node's power; add --node-power, or drop it"),
-        (["--standard-idle", "0"], "--standard-idle is about the node's power; add --node-power, or drop it"),
-    ],
-)
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(words, message, capsys) -> None:
-    assert main(["run", *words, "--", "true"]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None:

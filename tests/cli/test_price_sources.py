@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.config.values import carbon, energy_price
 from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
 
@@ -33,30 +32,6 @@ def test_sources_of_prices_are_taken_as_they_are_written(text: str) -> None:
 def test_sources_of_carbon_are_taken_as_they_are_written(text: str) -> None:
     assert carbon(text) == text
     assert carbon("380") == 380.0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--energy-price", "gb"],
-            "unknown source 'gb'; give a number, in money per kWh, or file:PATH",
-        ),
-        (["--carbon", "entsoe:FR"], "unknown source 'entsoe:FR'; give a number, in grams of CO2 per kWh, or file:PATH"),
-        (["--carbon", "electricitymap:DE"], "(did you mean electricitymaps?)"),
-        (["--carbon", "gb:london"], "unknown source 'gb:london'"),
-        (["--carbon", "electricitymaps:../DE"], "'../DE' is no zone; give one such as DE_LU, FR or US-CAL-CISO"),
-        (["--energy-price", "command: "], "'command: ' names nothing; give a number"),
-        (["--energy-price", "-0.1"], "-0.1 is below 0"),
-        (
-            ["--energy-price", "file:p", "--currency", "EUR"],
-            "--currency EUR: the source of --energy-price names",
-        ),
-    ],
-)
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(words, message, capsys) -> None:
-    assert main(["run", *words, "--", "true"]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_used_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:

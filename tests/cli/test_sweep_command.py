@@ -3,22 +3,22 @@
 import argparse
 import csv
 import json
+import shlex
 import signal
 from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.cli.sweep import Sweep, sweep_config
 from bench.nvml_emulation import machine
 from bench.strategies import curves
-from tests.cli.test_cli import Cli, Here, cli, here, require_refused
+from tests.cli.test_cli import EMULATED, ON_EMULATED, Cli, Here, cli, here, require_refused
 from tests.cli.test_gpu_jobs import PLAYER, Node
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
 
-EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
+
 SWEEP = ("sweep", *EMULATED, "--out", "run")
 # Notes that it ran, sleeps as long as the file "nap" says (an idle emulated GPU draws 20 W), and ends as "end" does.
 NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); . ./end')
@@ -68,36 +68,15 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sweep"], "a command is missing; write `autocap sweep [options] -- CMD …`"),
-        (["sweep", "--repeats", "0", "--", "true"], "argument --repeats: '0' is not a whole number above 0"),
-        (["sweep", "--gpus", "0;;1", "--", "true"], "argument --gpus: '' is no GPU; give indices, ranges"),
-        (["sweep", "--gpus", "0;0", "--", "true"], "--gpus gives a set of GPUs twice; give each once"),
-        (["sweep", "--order", "up", "--", "true"], "argument --order: invalid choice: 'up'"),
-        (
-            ["sweep", "--order", "random", "--stop-slowdown", "50%", "--", "true"],
-            "--stop-slowdown ends a descent, and the order is random",
-        ),
-        (["sweep", "--cool-down", "-1", "--", "true"], "argument --cool-down: -1 is below 0"),
-        (["sweep", "--metric", "foo", "--", "true"], "unknown metric 'foo'"),
-    ],
-)
-def test_a_wrong_command_line_is_status_2_with_a_reason(words, message, capsys) -> None:
-    assert main(words) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["sweep", *EMULATED, "--gpus", "0;0,1", "--", "true"], 1, "--gpus 0,1: the emulated device has GPU 0 alone"),
-        (["sweep", *EMULATED, "--caps", "50", "--", "true"], 1, "--caps 50 W is below the 100 W minimum of GPU 0"),
-        (["sweep", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
+        (f"sweep {ON_EMULATED} --gpus 0;0,1 -- true", 1, "--gpus 0,1: the emulated device has GPU 0 alone"),
+        (f"sweep {ON_EMULATED} --caps 50 -- true", 1, "--caps 50 W is below the 100 W minimum of GPU 0"),
+        (f"sweep {ON_EMULATED} -- nosuchcmd", 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli, here, words, status, message) -> None:
-    done = here(*words)
+    done = here(*shlex.split(words))
 
     assert done.returncode == status
     assert message in done.stderr

@@ -19,8 +19,7 @@ from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import swinging
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import states, warnings
-from tests.deaf.test_ceiling import deaf
+from tests.controller.test_controller import deaf, states, warnings
 from tests.doubles.feeds import samples
 
 VGG19 = profiles.load("tesla-v100/vgg19")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from autocap.workloads.models import NETWORKS
 from tests.workloads.test_models import OPERATIONS, PARAMETERS
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ("--device", "cpu", "--threads", "1", "--image-size", "32", "--batch-size", "4", "--samples", "4")
+OF_TINY = "--device cpu --threads 1 --image-size 32 --batch-size 4 --samples 4"
+TINY = tuple(OF_TINY.split())
 
 
 def status_of(arguments: tuple[str, ...]) -> int | str | None:
@@ -31,57 +33,39 @@ def status_of(arguments: tuple[str, ...]) -> int | str | None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "message"),
     [
-        ((), "the following arguments are required: COMMAND"),
-        (("train",), "the following arguments are required: NETWORK"),
-        (("train", "resnet34"), "unknown network 'resnet34'; choose one of alexnet, vgg16"),
+        ("", "the following arguments are required: COMMAND"),
+        ("train", "the following arguments are required: NETWORK"),
+        ("train resnet34", "unknown network 'resnet34'; choose one of alexnet, vgg16"),
+        ("train resnet18 --batch-size 0", "argument --batch-size: 0 is not a whole number from 1 to 1048576"),
+        ("train resnet18 --iterations ten", "argument --iterations: 'ten' is not a whole number from 1 up"),
+        ("train resnet18 --iterations 1 --epochs 1", "argument --epochs: not allowed with argument --iterations"),
+        ("train resnet18 --host-phase 1", "argument --host-phase: '1' is not a share from 0 to 0.95 (or 95%)"),
+        ("train resnet18 --host-phase nan", "'nan' is not a share"),
+        ("train resnet18 --seconds 0", "argument --seconds: '0' is not a number of seconds above 0"),
+        ("train resnet18 --iteration-seconds 0", "argument --iteration-seconds: '0' is not a number of seconds"),
         (
-            ("train", "resnet18", "--batch-size", "0"),
-            "argument --batch-size: 0 is not a whole number from 1 to 1048576",
-        ),
-        (("train", "resnet18", "--iterations", "ten"), "argument --iterations: 'ten' is not a whole number from 1 up"),
-        (
-            ("train", "resnet18", "--iterations", "1", "--epochs", "1"),
-            "argument --epochs: not allowed with argument --iterations",
-        ),
-        (
-            ("train", "resnet18", "--host-phase", "1"),
-            "argument --host-phase: '1' is not a share from 0 to 0.95 (or 95%)",
-        ),
-        (("train", "resnet18", "--host-phase", "nan"), "'nan' is not a share"),
-        (("train", "resnet18", "--seconds", "0"), "argument --seconds: '0' is not a number of seconds above 0"),
-        (
-            ("train", "resnet18", "--iteration-seconds", "0"),
-            "argument --iteration-seconds: '0' is not a number of seconds",
-        ),
-        (
-            ("train", "resnet18", "--iteration-seconds", "1", "--batch-size", "8"),
+            "train resnet18 --iteration-seconds 1 --batch-size 8",
             "argument --batch-size: not allowed with argument --iteration-seconds",
         ),
-        (("train", "resnet18", "--device", "tpu"), "argument --device: invalid choice: 'tpu'"),
-        (("train", "vgg16", "--image-size", "31"), "--image-size 31 is too small for vgg16; pass 32 pixels or more"),
+        ("train resnet18 --device tpu", "argument --device: invalid choice: 'tpu'"),
+        ("train vgg16 --image-size 31", "--image-size 31 is too small for vgg16; pass 32 pixels or more"),
         (
-            ("train", "resnet18", *TINY, "--samples", "3"),
+            f"train resnet18 {OF_TINY} --samples 3",
             "--samples 3 is less than one batch of 4; pass a smaller --batch-size",
         ),
-        (
-            ("train", "resnet18", *TINY, "--batch-size", "1"),
-            "pass --batch-size 2 or more, or an --image-size of 33 or more",
-        ),
-        (
-            ("train", "inception3", "--batch-size", "1"),
-            "needs more than one value a channel: pass --batch-size 2 or more",
-        ),
-        (("train", "lstm", "--channels-last"), "--channels-last is for images, and lstm takes none"),
-        (("train", "lstm", "--checkpoint", "a.pt"), "--checkpoint PATH and --checkpoint-every N go together"),
-        (("record", "out.txt", "--", "lstm"), "trace out.txt is neither a .csv nor a .csv.gz"),
-        (("record", "out.csv", "--", "gru"), "unknown network 'gru'"),
-        (("record", "out.csv"), "the following arguments are required: NETWORK …"),
+        (f"train resnet18 {OF_TINY} --batch-size 1", "pass --batch-size 2 or more, or an --image-size of 33 or more"),
+        ("train inception3 --batch-size 1", "needs more than one value a channel: pass --batch-size 2 or more"),
+        ("train lstm --channels-last", "--channels-last is for images, and lstm takes none"),
+        ("train lstm --checkpoint a.pt", "--checkpoint PATH and --checkpoint-every N go together"),
+        ("record out.txt -- lstm", "trace out.txt is neither a .csv nor a .csv.gz"),
+        ("record out.csv -- gru", "unknown network 'gru'"),
+        ("record out.csv", "the following arguments are required: NETWORK …"),
     ],
 )
-def test_a_wrong_command_line_gives_one_line_and_status_2(arguments, message, capsys) -> None:
-    status = status_of(arguments)
+def test_a_wrong_command_line_gives_one_line_and_status_2(line, message, capsys) -> None:
+    status = status_of(tuple(shlex.split(line)))
 
     captured = capsys.readouterr()
     assert status == 2

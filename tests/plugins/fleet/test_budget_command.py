@@ -1,6 +1,7 @@
 """`autocap budget --simulate`: what a budget would do, said before anybody promises it."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -77,22 +78,22 @@ def test_what_is_no_job_is_said_with_its_line(tmp_path, capsys, rows, complaint)
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "the watts are missing"),
-        (["--simulate", "x.csv", "--budget", "5x"], "'5x' is no budget"),
-        (["--simulate", "x.csv", "--budget", "0"], "'0' is no budget"),
-        (["--simulate", "x.csv", "--policy", "fare"], "unknown policy 'fare' (did you mean fair?)"),
-        (["weight", "4242"], "`autocap budget weight` is followed by the PID of a job and its weight"),
-        (["weight", "train.py", "2"], "'train.py' is no PID; give that of a job"),
-        (["weight", "4242", "0"], "'0' is no weight; give 0.01 to 100, 1 being usual"),
-        (["--simulate", "/nowhere/x.csv"], "cannot be read: No such file or directory"),
-        (["2400", "--openadr", "http://vtn.example.com"], "--openadr does not begin with https://"),
-        (["2400", "--openadr-program", "peaks"], "--openadr-program has no meaning without --openadr"),
-        (["2400", "--openadr", "https://a.example", "--openadr-every", "0.5"], "0.5 is out of range; give 1 to 3600 s"),
-        (["set", "1800", "--openadr", "https://a.example"], "--openadr has no meaning for `autocap budget set`"),
+        ("", "the watts are missing"),
+        ("--simulate x.csv --budget 5x", "'5x' is no budget"),
+        ("--simulate x.csv --budget 0", "'0' is no budget"),
+        ("--simulate x.csv --policy fare", "unknown policy 'fare' (did you mean fair?)"),
+        ("weight 4242", "`autocap budget weight` is followed by the PID of a job and its weight"),
+        ("weight train.py 2", "'train.py' is no PID; give that of a job"),
+        ("weight 4242 0", "'0' is no weight; give 0.01 to 100, 1 being usual"),
+        ("--simulate /nowhere/x.csv", "cannot be read: No such file or directory"),
+        ("2400 --openadr http://vtn.example.com", "--openadr does not begin with https://"),
+        ("2400 --openadr-program peaks", "--openadr-program has no meaning without --openadr"),
+        ("2400 --openadr https://a.example --openadr-every 0.5", "0.5 is out of range; give 1 to 3600 s"),
+        ("set 1800 --openadr https://a.example", "--openadr has no meaning for `autocap budget set`"),
     ],
 )
 def test_what_the_command_line_shows_to_be_wrong(capsys, words, complaint) -> None:
-    assert main(["budget", *words]) == 2
+    assert main(["budget", *shlex.split(words)]) == 2
     assert complaint in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,10 +129,10 @@ def ceilings(floor: Floor) -> list[float]:
     return [event["ceiling_w"] for event in found]
 
 
-@pytest.mark.parametrize("words", [("set", "100"), ("status",), ("watch",), ("end",)])
+@pytest.mark.parametrize("words", ["set 100", "status", "watch", "end"])
 def test_words_to_a_budget_that_does_not_run(words, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
-    assert main(["budget", *words]) == 1
+    assert main(["budget", *shlex.split(words)]) == 1
     assert "no budget runs here; start one with `autocap budget WATTS`" in capsys.readouterr().err
 
 
