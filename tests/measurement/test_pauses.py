@@ -92,7 +92,6 @@ def test_a_draw_that_stays_low_for_longer_than_an_iteration_is_a_pause_before_on
         watch.add(sample, progress.marks(sample), progress.kind, (260.0,))
         if watch.paused and seen_s is None:
             seen_s = t_s
-    assert seen_s is not None
     assert 31.2 <= seen_s < 31.5
 
 

@@ -71,7 +71,6 @@ def test_the_nodes_power_is_no_less_than_its_part(samples: list[Sample]) -> None
     for sample in samples:
         power_w = node_power_w(sample)
         if power_w is not None:
-            assert sample.node.power_w is not None
             assert power_w >= sample.node.power_w
 
 

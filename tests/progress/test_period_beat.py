@@ -163,7 +163,6 @@ def test_the_cycle_of_regular_checkpoints_is_no_iteration(name: str) -> None:
         recording = family.record(number, window_s, np.random.default_rng([7100, 4, place, length, number]))
         estimate = look(recording)
         if estimate.verdict is Verdict.PERIODIC:
-            assert estimate.period_s is not None
             steps = estimate.period_s / recording.signal.mean_iteration_s(estimate.start_s, estimate.end_s)
             assert round(steps) <= 4
             assert steps == pytest.approx(round(steps), rel=0.03)

@@ -36,7 +36,6 @@ def recorded(
 def window(model: SensorModel, recording: tuple[Floats, Floats, Floats, Floats]) -> Window | None:
     t_s, power_w, looks_s, energy_j = recording
     moved = moved_at(looks_s, energy_j)
-    assert moved is not None
     return learned(t_s, power_w, *moved, update_s=model.update_s)
 
 

@@ -308,7 +308,6 @@ def test_a_pattern_that_explodes_stops_the_counting_and_not_the_output() -> None
         line = "a" * 60 + "b"
         job = child(relay, "sh", "-c", f"echo aaa; sleep 0.05; echo {line}; echo aaa; echo end")
         assert status(job, relay) == 0
-        assert relay.fault is not None
         assert "more than 0.25 s" in relay.fault
         assert relay.read(0.0) is None or relay.read(0.0).count == 1  # type: ignore[union-attr]
         file.seek(0)
@@ -345,7 +344,6 @@ def driver(*command: str) -> tuple["subprocess.Popen[bytes]", int]:
 
 def test_the_relay_outlives_the_controller_up_to_the_last_byte() -> None:
     process, relay_pid = driver("sh", "-c", LINES)
-    assert process.stderr is not None
     with process.stdout, process.stderr:
         first = process.stdout.read(50)
         process.kill()

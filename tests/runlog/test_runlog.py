@@ -478,8 +478,6 @@ def test_a_result_with_a_cap_per_gpu_says_what_it_gained_over_the_common_one(tmp
     whole = result([*EVENTS[:-1], *PER_GPU, EVENTS[-1]], tmp_path)
 
     chosen, versus, trials = whole["chosen"], whole["versus_common"], whole["trials"]
-    assert isinstance(chosen, dict)
-    assert isinstance(versus, dict)
     assert isinstance(trials, list)
     assert chosen["cap_w"] == versus["cap_w"] == [200.0, 195.0]
     assert versus["kept"] is True
@@ -500,7 +498,6 @@ def test_a_result_of_the_whole_node_has_its_own_keys_besides(tmp_path: Path) -> 
         "standard": [{"cap_w": [200.0], "energy_per_iteration_j": 150.0, "stderr_j": pytest.approx(1.671, abs=1e-3)}],
     }
     baseline = whole["baseline"]
-    assert isinstance(baseline, dict)
     assert list(baseline) == [*MEASUREMENT_KEYS, "gpu"]
     assert baseline["gpu"] == {
         **{"power_w": 100.0, "power_rel_stderr": 0.004, "energy_per_iteration_j": 100.0, "energy_rel_stderr": 0.01},

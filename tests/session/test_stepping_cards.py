@@ -19,7 +19,6 @@ def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_
     assert report.limits_mw == ARRIVALS_MW
     assert not report.restored_later
     assert report.left_behind == ()
-    assert report.kept_w is not None
     assert firmware.made_of(round(1000 * report.kept_w)) == 1000 * report.kept_w
     assert report.said[-1] == "the job ended"
     assert report.said[0].endswith("as steps of 25 W would")

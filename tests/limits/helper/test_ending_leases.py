@@ -49,7 +49,6 @@ def test_root_ends_a_lease_and_is_told_whose_it_was_and_what_became_of_its_limit
     one = ended(answers[0])
     assert (one.lease.uid, one.lease.pid, one.lease.devices) == (ALICE, 1001, ("gpu1", "gpu0"))
     assert one.lease.caps_w == (150.0, 160.0)
-    assert one.restored is not None
     assert [(limit.uuid, limit.final_w, limit.restored) for limit in one.restored] == [
         ("gpu1", FOUND_W, True), ("gpu0", FOUND_W, True)
     ]  # fmt: skip

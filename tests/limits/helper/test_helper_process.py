@@ -76,7 +76,6 @@ class Service:
         words = [sys.executable, "-P", "-m", "autocap", "helper", "serve", *self._words]
         self.process = subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True)
         self._processes.append(self.process)
-        assert self.process.stderr is not None
         self.said = []
         for line in self.process.stderr:
             self.said.append(line)

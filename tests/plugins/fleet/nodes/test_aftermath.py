@@ -31,7 +31,6 @@ class Step:
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         assert isinstance(message, Settle)
-        assert to is not None
         for place in to:
             self.asked[self.nodes[place]] = message
             if self.nodes[place] in self._answers:

@@ -37,7 +37,6 @@ def test_what_was_known_counts_while_a_vtn_cannot_be_asked() -> None:
     assert watched.look(T0, 0.0) == Said(trouble="not yet")
     assert watched.look(T0 + 1, 1.0) is None  # too early
     known = watched.look(T0 + 10, 10.0)
-    assert known.spans is not None
     assert [span.watts for span in known.spans] == [1000]
     assert watched.look(T0 + 20, 20.0) == Said(
         spans=known.spans, trouble="vtn.example.com cannot be asked (ZeroDivisionError)"
@@ -83,7 +82,6 @@ def test_a_process_that_asks_is_followed_by_another_where_it_hangs_or_ends(tmp_p
         hearing = Hearing(VtnSource(url=there.url, every_s=1))
         try:
             (first,) = hearing.until(bool)
-            assert first.spans is not None
             assert [span.watts for span in first.spans] == [1500]
             words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children() - before}
             assert all(there.url.encode() in line for line in words.values())
