@@ -349,15 +349,11 @@ class TestImport:
 
 
 class TestStepsByHand:
-    def test_they_are_counted_without_torch(self, step_map: StepMap) -> None:
-        result = run(step_map.environment(plain()), "-c", "import autocap\nfor _ in range(3): autocap.step()")
-        assert result.stderr == ""
-        assert count(step_map) == 3
-
-    def test_they_are_counted_where_python_is_isolated(self, step_map: StepMap) -> None:
-        result = run(step_map.environment(plain()), "-I", "-c", "import autocap\nfor _ in range(3): autocap.step()")
-        assert result.stderr == ""
-        assert count(step_map) == 3
+    @pytest.mark.parametrize("isolated", [(), ("-I",)])
+    def test_they_are_counted_without_torch_and_where_python_is_isolated(self, step_map, isolated) -> None:
+        code = "import autocap\nfor _ in range(3): autocap.step()"
+        result = run(step_map.environment(plain()), *isolated, "-c", code)
+        assert (result.stderr, count(step_map)) == ("", 3)
 
     def test_they_share_the_slot_of_the_optimiser_s_steps(self, tiny_torch: Path, step_map: StepMap) -> None:
         run(step_map.environment(plain(PYTHONPATH=str(tiny_torch))), "-c", TRAIN + "import autocap; autocap.step()")
