@@ -99,6 +99,11 @@ class Cli:
         """Let the job end."""
         (self.folder / "stop").touch()
 
+    def ended(self, run: warm.WarmProcess) -> int:
+        """The status of a run whose job is let end."""
+        self.stop()
+        return run.wait(120)
+
     def end(self) -> None:
         """End what a failed test left running."""
         for run in self.started:
@@ -270,6 +275,11 @@ def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(cli, words, st
     require_refused(cli, cli(*shlex.split(words)), status, message)
 
 
+def require_said(done: "subprocess.CompletedProcess[str]", status: int, words: str) -> None:
+    assert done.returncode == status
+    assert words in done.stderr
+
+
 def require_refused(cli: Cli, done: subprocess.CompletedProcess[str], status: int, message: str) -> None:
     assert done.returncode == status, done.stderr
     assert message in done.stderr
@@ -330,8 +340,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
         "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
     eventually(lambda: cli.events("trial_ended"))
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
     assert result["device"]["emulated"] is True
     assert result["device"]["gpus"][0]["restored"] is True
@@ -355,8 +364,7 @@ def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
     cli.env["AUTOCAP_OBSERVE"] = "1"
     run = cli.start("run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "40")
     eventually(lambda: "observing only: a search would begin with" in (cli.folder / "err").read_text())
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     assert cli.events("cap_set") == []
     assert cli.leftovers() == []
 

@@ -14,7 +14,7 @@ from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.session.preparing import refuse_as_root
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
 from tests.doubles.waiting import eventually
 from tests.runlog.test_runlog import rows
 
@@ -40,8 +40,7 @@ def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None
 
 def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:
     done = here("run", *EMULATED, "--node-power", "command:echo no bus >&2; exit 4", "--", "touch", "started")
-    assert done.returncode == 1
-    assert "it ended with status 4: no bus before its first reading" in done.stderr
+    require_said(done, 1, "it ended with status 4: no bus before its first reading")
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "autocap-runs").exists()
 
@@ -53,8 +52,7 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
         "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
     eventually(lambda: cli.events("baseline_measured"))
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
     baseline = result["baseline"]
     assert baseline["power_w"] == pytest.approx(700.5, rel=1e-3)

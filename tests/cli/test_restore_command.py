@@ -125,13 +125,19 @@ def test_an_entry_of_a_live_run_is_in_use_and_untouched(state_dir, gpu, capsys):
     assert path.exists()
 
 
-def test_a_device_whose_lock_is_held_is_in_use_whatever_its_entry_says(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu)
+@pytest.mark.parametrize(
+    ("damage", "status", "says"),
+    [(None, 0, "controlled by autocap with PID {}"), ("{", 1, "it was left there")],
+)
+def test_a_device_whose_lock_is_held_is_in_use_and_its_entry_left(state_dir, gpu, capsys, damage, status, says):
+    path = leave_entry(state_dir, gpu)
+    path.write_text(damage or path.read_text())
     with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
-        status, (line,) = restore(capsys)
-    assert status == 0
-    assert f"controlled by autocap with PID {os.getpid()}" in line
+        found, (line,) = restore(capsys)
+    assert found == status
+    assert says.format(os.getpid()) in line
     assert limit_w(gpu) == 200.0
+    assert path.exists()
 
 
 def test_a_recycled_pid_does_not_keep_an_entry_alive(state_dir, gpu, capsys):
@@ -165,12 +171,32 @@ def test_one_entry_that_fails_does_not_stop_the_others(state_dir, tmp_path, caps
     assert [limit_w(gpu) for gpu in gpus] == [260.0, 200.0, 260.0]
 
 
-def test_a_device_of_an_unknown_kind_keeps_its_entry(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu, kind="unheard-of")
+def _linked(path: Path) -> None:
+    planted = path.rename(path.parent.with_name("planted"))
+    path.symlink_to(planted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil", "says"),
+    [
+        ("unheard-of", Path.stat, "kind 'unheard-of'"),
+        ("file", _linked, "{} is a symbolic link and is refused"),
+        pytest.param(
+            "file",
+            lambda path: os.chown(path, 65534, -1),
+            "belongs to user 65534, not to user 0 and is refused",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user"),
+        ),
+    ],
+)
+def test_an_entry_that_is_not_to_be_trusted_or_understood_is_left(state_dir, gpu, capsys, kind, spoil, says):
+    path = leave_entry(state_dir, gpu, kind=kind)
+    spoil(path)
     status, (line,) = restore(capsys)
     assert status == 1
-    assert "kind 'unheard-of'" in line
-    assert path.exists()
+    assert says.format(path) in line
+    assert limit_w(gpu) == 200.0
+    assert os.path.lexists(path)
 
 
 def test_a_damaged_entry_is_set_aside_and_said(state_dir, gpu, capsys):
@@ -181,37 +207,6 @@ def test_a_damaged_entry_is_set_aside_and_said(state_dir, gpu, capsys):
     assert f"it is now {path.name}.damaged: check the limit of {gpu.uuid} yourself" in line
     assert os.listdir(state_dir) == [path.name + ".damaged"]
     assert restore(capsys)[0] == 0
-
-
-def test_a_damaged_entry_of_a_live_run_is_left_where_it_is(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu)
-    path.write_text("{")
-    with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
-        status, (line,) = restore(capsys)
-    assert status == 1
-    assert "it was left there" in line
-    assert path.exists()
-
-
-def test_a_symbolic_link_is_refused_and_left(state_dir, gpu, tmp_path, capsys):
-    path = leave_entry(state_dir, gpu)
-    path.rename(tmp_path / "planted")
-    path.symlink_to(tmp_path / "planted")
-    status, (line,) = restore(capsys)
-    assert status == 1
-    assert f"{path} is a symbolic link and is refused" in line
-    assert limit_w(gpu) == 200.0
-    assert path.is_symlink()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_an_entry_of_another_user_is_refused_and_left(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu)
-    os.chown(path, 65534, -1)
-    status, (line,) = restore(capsys)
-    assert status == 1
-    assert "belongs to user 65534, not to user 0 and is refused" in line
-    assert limit_w(gpu) == 200.0
 
 
 def test_a_state_directory_that_others_can_write_is_an_error_of_one_line(state_dir, gpu, capsys):

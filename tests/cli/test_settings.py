@@ -12,7 +12,7 @@ from autocap.cli import config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.sweep import SweepConfig
-from tests.cli.test_cli import Cli, Here, cli, here
+from tests.cli.test_cli import Cli, Here, cli, here, require_said
 from tests.docs.pages import ROOT, text
 
 __all__ = ["cli", "here"]
@@ -303,8 +303,7 @@ def test_other_commands_read_no_file(write: Write, capsys: pytest.CaptureFixture
 def test_a_run_records_what_was_taken(cli: Cli, here: Here) -> None:
     Path("autocap.toml").write_text("observe = true\nwait = 9\n")
     done = here("run", "--device", "emulated", "--out", "run", "--json", "--", "true")
-    assert done.returncode == 0
-    assert "autocap: settings taken: observe yes, wait 9 from ./autocap.toml\n" in done.stderr
+    require_said(done, 0, "autocap: settings taken: observe yes, wait 9 from ./autocap.toml\n")
     taken = [
         {"name": "observe", "value": "yes", "source": "./autocap.toml"},
         {"name": "wait", "value": "9", "source": "./autocap.toml"},

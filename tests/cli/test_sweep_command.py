@@ -12,7 +12,7 @@ import pytest
 from autocap.cli.sweep import Sweep, sweep_config
 from bench.nvml_emulation import machine
 from bench.strategies import curves
-from tests.cli.test_cli import EMULATED, ON_EMULATED, Cli, Here, cli, here, require_refused
+from tests.cli.test_cli import EMULATED, ON_EMULATED, Cli, Here, cli, here, require_refused, require_said
 from tests.cli.test_gpu_jobs import PLAYER, Node
 from tests.doubles.waiting import eventually
 
@@ -78,8 +78,7 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
 def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli, here, words, status, message) -> None:
     done = here(*shlex.split(words))
 
-    assert done.returncode == status
-    assert message in done.stderr
+    require_said(done, status, message)
     assert not (cli.folder / "autocap-runs").exists()
 
 
@@ -175,8 +174,7 @@ def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> No
 def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> None:
     done = naps(*SWEEP, "--cap-step", "80", "--repeats", "1", "--", *NAP, AUTOCAP_OBSERVE="1")
 
-    assert done.returncode == 0
-    assert "260 W, 180 W, 100 W; no cap is set" in done.stderr
+    require_said(done, 0, "260 W, 180 W, 100 W; no cap is set")
     assert [row["cap_w"] for row in rows(naps)] == ["260"]
     assert naps.events("cap_set") == []
     assert not naps.state.exists()
@@ -185,8 +183,7 @@ def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> N
 def test_a_run_too_short_for_a_power_reading_does_not_count(here: Here) -> None:
     done = here(*SWEEP, "--caps", "200", "--", "true")
 
-    assert done.returncode == 1
-    assert "no power was read while it ran" in done.stderr
+    require_said(done, 1, "no power was read while it ran")
 
 
 def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: Here) -> None:
@@ -229,8 +226,7 @@ def test_several_gpus_have_to_be_named(tmp_path: Path) -> None:
 
     done = node("sweep", "--", *PLAYER)
 
-    assert done.returncode == 1
-    assert "which of the GPUs here the command uses shows only once it runs" in done.stderr
+    require_said(done, 1, "which of the GPUs here the command uses shows only once it runs")
 
 
 @pytest.mark.parametrize(

@@ -236,9 +236,21 @@ def test_a_signal_that_comes_before_the_job_is_started_ends_the_process_once_all
     assert out == "closed"
 
 
-def test_every_ending_signal_restores_the_caps_and_is_forwarded() -> None:
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        assert SignalPolicy().receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
+INT, TERM, HUP, QUIT = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
+PASSED_ON = Reaction.RESTORE_AND_FORWARD
+
+
+@pytest.mark.parametrize(
+    ("received", "reactions"),
+    [
+        ([INT, HUP, QUIT], [PASSED_ON] * 3),
+        ([INT, INT, INT], [PASSED_ON, PASSED_ON, Reaction.KILL]),  # the third, however far apart they come
+        ([INT, TERM, TERM, INT, TERM], [PASSED_ON] * 5),  # others are no interrupts
+    ],
+)
+def test_what_asks_for_the_end_restores_the_caps_and_is_forwarded(received, reactions) -> None:
+    policy = SignalPolicy()
+    assert [policy.receive(one, 1.0 + 500.0 * place) for place, one in enumerate(received)] == reactions
 
 
 def test_the_other_signals_have_meanings_of_their_own() -> None:
@@ -249,19 +261,6 @@ def test_the_other_signals_have_meanings_of_their_own() -> None:
     assert policy.receive(signal.SIGTSTP, 1.0) is Reaction.SUSPEND
     assert policy.receive(signal.SIGCHLD, 1.0) is Reaction.CHECK_CHILDREN
     assert policy.kill_at_s is None  # none of them asks the child to end
-
-
-def test_the_third_interrupt_kills_however_far_apart_they_come() -> None:
-    policy = SignalPolicy()
-    reactions = [policy.receive(signal.SIGINT, t_s) for t_s in (1.0, 500.0, 90_000.0)]
-
-    assert reactions == [Reaction.RESTORE_AND_FORWARD, Reaction.RESTORE_AND_FORWARD, Reaction.KILL]
-
-
-def test_other_signals_do_not_count_as_interrupts() -> None:
-    policy = SignalPolicy()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
-        assert policy.receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
 
 
 def test_patience_is_endless_unless_asked_for() -> None:

@@ -402,21 +402,22 @@ def test_a_start_does_not_guard_a_limit_that_a_dead_run_left_and_that_cannot_be_
     assert len(left_behind(state_dir)) == 1  # the entry, which alone knows of the 260 W
 
 
-def test_a_start_leaves_alone_what_somebody_set_after_a_run_was_killed(state_dir, gpu):
-    leave_entry(state_dir, gpu)
-    file_device.put(gpu.uuid, 230.0)
+@pytest.mark.parametrize(
+    ("changes", "there_w", "note"),
+    [
+        ({}, 230.0, "230 W was set by somebody else since"),
+        # Perhaps the very value, but nothing of ours outlives a reboot.
+        ({"boot_id": "another boot"}, 200.0, "the entry is from before a reboot, dropped"),
+    ],
+)
+def test_a_start_leaves_alone_what_is_not_ours_any_more_and_says_so(state_dir, gpu, changes, there_w, note):
+    leave_entry(state_dir, gpu, **changes)
+    file_device.put(gpu.uuid, there_w)
     with unwatched(state_dir, gpu) as guardian:
-        assert guardian.original_w == (230.0,)
-        assert "230 W was set by somebody else since" in guardian.notes[0]
-
-
-def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu):
-    leave_entry(state_dir, gpu, boot_id="another boot")
-    file_device.put(gpu.uuid, 200.0)  # perhaps the very value, but nothing of ours outlives a reboot
-    with unwatched(state_dir, gpu) as guardian:
-        assert guardian.original_w == (200.0,)
-        assert guardian.notes == (f"{gpu.uuid}: the entry is from before a reboot, dropped",)
-    assert limit_w(gpu) == 200.0
+        assert guardian.original_w == (there_w,)
+        (said,) = guardian.notes
+        assert said.startswith(f"{gpu.uuid}: {note}")
+    assert limit_w(gpu) == there_w
 
 
 def test_an_owner_that_lives_is_respected_even_if_its_lock_file_was_removed(state_dir, gpu):

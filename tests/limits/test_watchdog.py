@@ -151,12 +151,14 @@ def test_a_stopped_controller_loses_its_caps_within_two_seconds_and_has_them_gua
         eventually(at(gpu, 260.0), WITHIN_DEATH_S)
 
 
-def test_a_controller_that_is_killed_while_it_is_stopped_is_settled(state_dir, gpu):
-    with controller(state_dir, gpu) as process:
+@pytest.mark.parametrize(("options", "stopped"), [((), True), (("--leak", "exec"), False), (("--leak", "fork"), False)])
+def test_neither_a_stop_nor_a_child_that_outlives_it_hides_a_controllers_death(state_dir, gpu, options, stopped):
+    with controller(state_dir, gpu, options=options) as process:
         wait_for(process, "set 180")
-        process.send_signal(signal.SIGSTOP)
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
         process.kill()
-        eventually(at(gpu, 260.0), WITHIN_DEATH_S)
+        eventually(at(gpu, 260.0), WITHIN_DEATH_S)  # a heartbeat held open would look like a hang, which takes 1.5 s
         eventually(settled(state_dir), 5.0)
 
 
@@ -176,15 +178,6 @@ def test_all_devices_of_a_killed_controller_are_put_back(tmp_path, state_dir):
         process.kill()
         for n, gpu in enumerate(gpus):
             eventually(at(gpu, 200.0 + n), WITHIN_DEATH_S)
-        eventually(settled(state_dir), 5.0)
-
-
-@pytest.mark.parametrize("how", ["exec", "fork"])
-def test_a_child_that_outlives_the_controller_does_not_hide_its_death(state_dir, gpu, how):
-    with controller(state_dir, gpu, options=("--leak", how)) as process:
-        wait_for(process, "set 180")
-        process.kill()
-        eventually(at(gpu, 260.0), WITHIN_DEATH_S)  # a heartbeat held open would look like a hang, which takes 1.5 s
         eventually(settled(state_dir), 5.0)
 
 

@@ -78,8 +78,7 @@ def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -
     run = cli.start("run", *EMULATED, *options, "--", sys.executable, "job.py", "60")
     told = cli.folder / "told"
     eventually(lambda: told.exists() and "time_per_iteration_s" in told.read_text())
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     out, err = (cli.folder / "out").read_text(), (cli.folder / "err").read_text()
     assert "loud" not in out + err
     assert json.loads(out.splitlines()[-1])["ended_because"] == "the job ended"
