@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, require_said
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
@@ -104,8 +104,7 @@ def test_another_users_process_is_refused_on_the_emulated_device_even_to_root(he
     other = subprocess.Popen(["sleep", "60"], user=12345, start_new_session=True)
     try:
         done = here("attach", "--pid", str(other.pid), *EMULATED)
-        assert done.returncode == 1
-        assert f"PID {other.pid} of the job belongs to user 12345, autocap runs as user 0; the emulated" in done.stderr
+        require_said(done, 1, f"PID {other.pid} of the job belongs to user 12345, autocap runs as user 0; the emulated")
     finally:
         other.kill()
         other.wait()

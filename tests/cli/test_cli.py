@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from bench.nvml_emulation import FileBoard, Machine, environment
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
 
-EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
+ON_EMULATED = "--device emulated:quadro-rtx-6000/resnet50"
+EMULATED = tuple(ON_EMULATED.split())
 # A job that steps by hand, for so many seconds or until it is stopped. Most of each iteration it waits, as for a GPU,
 # so that the tests beside it get on.
 JOB = """
@@ -97,6 +99,11 @@ class Cli:
         """Let the job end."""
         (self.folder / "stop").touch()
 
+    def ended(self, run: warm.WarmProcess) -> int:
+        """The status of a run whose job is let end."""
+        self.stop()
+        return run.wait(120)
+
     def end(self) -> None:
         """End what a failed test left running."""
         for run in self.started:
@@ -123,106 +130,107 @@ class Cli:
         return [event for event in found if event["event"] == name]
 
 
-PRICED = ("--metric", "cost", "--energy-price", "0.3")
+PRICED = "--metric cost --energy-price 0.3"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run"], "a command is missing; write `autocap run [options] -- CMD …`"),
-        (["run", "--"], "a command is missing"),
-        (["run", "--k", "1", "--", "true"], "k is 1.0; EDS needs a finite k above 1, such as 2"),
-        (["run", "--k", "nan", "--", "true"], "argument --k: 'nan' is not finite"),
+        ("run", "a command is missing; write `autocap run [options] -- CMD …`"),
+        ("run --", "a command is missing"),
+        ("run --k 1 -- true", "k is 1.0; EDS needs a finite k above 1, such as 2"),
+        ("run --k nan -- true", "argument --k: 'nan' is not finite"),
+        ("run --metric foo -- true", "unknown metric 'foo'; choose one of energy, edp, ed2p, eds, cost"),
+        ("run --metric edp --k 2 -- true", "k belongs to the metric eds, not to edp"),
+        ("run --metric cost -- true", "the metric cost needs an energy price or an hour price"),
+        ("run --hour-price 1 -- true", "prices belong to the metric cost, not to eds"),
+        ("run --metric carbon -- true", "the metric carbon needs the carbon of a kWh; add --carbon"),
+        ("run --metric carbon --carbon 300 -- true", "the metric carbon needs what time is worth"),
         (
-            ["run", "--metric", "foo", "--", "true"],
-            "unknown metric 'foo'; choose one of energy, edp, ed2p, eds, cost",
-        ),
-        (["run", "--metric", "edp", "--k", "2", "--", "true"], "k belongs to the metric eds, not to edp"),
-        (["run", "--metric", "cost", "--", "true"], "the metric cost needs an energy price or an hour price"),
-        (["run", "--hour-price", "1", "--", "true"], "prices belong to the metric cost, not to eds"),
-        (["run", "--metric", "carbon", "--", "true"], "the metric carbon needs the carbon of a kWh; add --carbon"),
-        (["run", "--metric", "carbon", "--carbon", "300", "--", "true"], "the metric carbon needs what time is worth"),
-        (
-            ["run", "--metric", "carbon", "--carbon", "300", "--carbon-price", "80", "--", "true"],
+            "run --metric carbon --carbon 300 --carbon-price 80 -- true",
             "carbon is weighed against time by --carbon-price and --hour-price; add --hour-price",
         ),
-        (["run", "--carbon-price", "80", "--", "true"], "a price of carbon belongs to the metric carbon, not to eds"),
-        (["sweep", "--metric", "carbon", "--", "true"], "the metric carbon is for `autocap run` and `autocap attach`"),
-        (["run", "--finish-by", "2099-01-01", "--", "true"], "'2099-01-01' has no zone; give a date and time with a"),
-        (["run", "--finish-by", "tomorrow", "--", "true"], "'tomorrow' is no time; give a date and time with a zone"),
-        (["run", "--finish-by", "2099-01-01T07:00Z", "--", "true"], "--finish-by belongs to the metrics cost and carb"),
+        ("run --carbon-price 80 -- true", "a price of carbon belongs to the metric carbon, not to eds"),
+        ("sweep --metric carbon -- true", "the metric carbon is for `autocap run` and `autocap attach`"),
+        ("run --finish-by 2099-01-01 -- true", "'2099-01-01' has no zone; give a date and time with a"),
+        ("run --finish-by tomorrow -- true", "'tomorrow' is no time; give a date and time with a zone"),
+        ("run --finish-by 2099-01-01T07:00Z -- true", "--finish-by belongs to the metrics cost and carb"),
         (
-            ["run", *PRICED, "--finish-by", "2099-01-01T07:00Z", "--", "true"],
+            f"run {PRICED} --finish-by 2099-01-01T07:00Z -- true",
             "--finish-by needs to know how long the job is; add --iterations",
         ),
         (
-            ["run", *PRICED, "--finish-by", "2019-01-01T07:00Z", "--iterations", "9", "--", "true"],
+            f"run {PRICED} --finish-by 2019-01-01T07:00Z --iterations 9 -- true",
             "--finish-by is a time that has passed; give one to come",
         ),
-        (["sweep", "--energy-price", "1", "--", "true"], "prices belong to the metric cost, not to eds"),
-        (["run", "--currency", "€", "--", "true"], "--currency € is of the energy price; add --energy-price, or drop"),
-        (["run", "--currency", "1 €", "--", "true"], "'1 €' is no currency; give its sign or code, such as € or EUR"),
-        (["run", "--max-slowdown", "0", "--", "true"], "argument --max-slowdown: 0 is not above 0"),
+        ("sweep --energy-price 1 -- true", "prices belong to the metric cost, not to eds"),
+        ("run --currency € -- true", "--currency € is of the energy price; add --energy-price, or drop"),
+        ("run --currency '1 €' -- true", "'1 €' is no currency; give its sign or code, such as € or EUR"),
+        ("run --max-slowdown 0 -- true", "argument --max-slowdown: 0 is not above 0"),
+        ("run --max-slowdown 0.05 -- true", "argument --max-slowdown: 0.05 would be 0.05 %, and as a share 5"),
+        ("run --target-stderr 0.005 -- true", "argument --target-stderr: 0.005 would be 0.005 %, and as"),
+        ("run --max-slowdown x% -- true", "argument --max-slowdown: 'x' is not a number"),
+        ("run --min-cap 200 --max-cap 100 -- true", "--min-cap 200 W is above --max-cap 100 W"),
+        ("run --caps 100, -- true", "argument --caps: '' is not a number"),
+        ("run --caps 100 --min-cap 150 -- true", "--caps holds 100 W, which --min-cap or"),
+        ("run --caps 100 --cap-step 5 -- true", "--caps lists the caps, so --cap-step has"),
+        ("run --cap-step 0 -- true", "argument --cap-step: 0 is not above 0"),
+        ("run --target-stderr -1 -- true", "argument --target-stderr: -1 is not above 0"),
+        ("run --sample-hz 500 -- true", "argument --sample-hz: 500 is out of range; give 1 to 100"),
+        ("run --kill-after -1 -- true", "argument --kill-after: -1 is below 0"),
+        ("run --gpus 0- -- true", "argument --gpus: '0-' is no GPU; give indices, ranges"),
+        ("run --strategy foo -- true", "unknown strategy 'foo'; choose one of model, golden"),
+        ("run --strategy-option foo=1 -- true", "unknown strategy option 'foo'; this strategy's options"),
+        ("run --strategy-option foo -- true", "argument --strategy-option: 'foo' is not KEY=VALUE"),
+        ("run --strategy golden --strategy-option tolerance=x -- true", "strategy option tolerance is 'x'; it takes a"),
+        ("run --strategy fixed -- true", "this strategy needs the option cap"),
+        ("run --device foo -- true", "unknown device 'foo'; choose one of auto, nvml, rapl, emulated[:PROFILE]"),
+        ("run --device emulated:foo -- true", "foo"),
+        ("run --progress regex:( -- true", "pattern '(' is no regular expression"),
+        ("run --progress foo -- true", "unknown progress 'foo'"),
+        ("run --nosuch -- true", "unrecognized arguments: --nosuch"),
+        ("attach", "attach needs a job; give the PID of its process, or its nodes with --nodes WHERE"),
+        ("attach --pid 1 --nodes slurm", "PID 1 is of this machine, --nodes slurm of a whole job; drop one"),
+        ("attach --pid 1 --job 7", "--job 7 names a job of Slurm or Ray to attach to; add --nodes"),
+        ("attach --pid 0", "argument --pid: '0' is no process number; give one above 0"),
+        ("attach --pid 1 -- true", "attach starts no command; leave out `--` and what follows"),
+        ("attach --pid 1 --progress regex:x", "progress regex:x needs a job that autocap starts"),
+        ("attach --pid 1 --progress steps", "progress steps needs a job that autocap starts; choose"),
+        ("attach --pid 1 --kill-after 3", "unrecognized arguments: --kill-after"),
         (
-            ["run", "--max-slowdown", "0.05", "--", "true"],
-            "argument --max-slowdown: 0.05 would be 0.05 %, and as a share 5",
+            "run --node-power wall -- true",
+            "unknown source 'wall'; choose none, watts, rapl, ipmi, slurm or command:CMD",
         ),
+        ("run --node-power 'command: ' -- true", "unknown source 'command: '"),
+        ("run --node-power -5 -- true", "-5 is not above 0; give a number above 0, in watts"),
+        ("run --node-power 0 -- true", "0 is not above 0"),
+        ("run --node-power 350W -- true", "unknown source '350W'"),
+        ("run --device rapl --node-power rapl -- true", "--node-power rapl would count the packages of --device rapl"),
+        ("run --idle-power 100 -- true", "--idle-power is about the node's power; add --node-power, or drop it"),
+        ("run --standard-idle 0 -- true", "--standard-idle is about the node's power; add --node-power, or drop it"),
+        ("run --energy-price gb -- true", "unknown source 'gb'; give a number, in money per kWh, or file:PATH"),
         (
-            ["run", "--target-stderr", "0.005", "--", "true"],
-            "argument --target-stderr: 0.005 would be 0.005 %, and as",
+            "run --carbon entsoe:FR -- true",
+            "unknown source 'entsoe:FR'; give a number, in grams of CO2 per kWh, or file:PATH",
         ),
-        (["run", "--max-slowdown", "x%", "--", "true"], "argument --max-slowdown: 'x' is not a number"),
-        (["run", "--min-cap", "200", "--max-cap", "100", "--", "true"], "--min-cap 200 W is above --max-cap 100 W"),
-        (["run", "--caps", "100,", "--", "true"], "argument --caps: '' is not a number"),
-        (["run", "--caps", "100", "--min-cap", "150", "--", "true"], "--caps holds 100 W, which --min-cap or"),
-        (["run", "--caps", "100", "--cap-step", "5", "--", "true"], "--caps lists the caps, so --cap-step has"),
-        (["run", "--cap-step", "0", "--", "true"], "argument --cap-step: 0 is not above 0"),
-        (["run", "--target-stderr", "-1", "--", "true"], "argument --target-stderr: -1 is not above 0"),
-        (["run", "--sample-hz", "500", "--", "true"], "argument --sample-hz: 500 is out of range; give 1 to 100"),
-        (["run", "--kill-after", "-1", "--", "true"], "argument --kill-after: -1 is below 0"),
-        (["run", "--gpus", "0-", "--", "true"], "argument --gpus: '0-' is no GPU; give indices, ranges"),
-        (["run", "--strategy", "foo", "--", "true"], "unknown strategy 'foo'; choose one of model, golden"),
-        (
-            ["run", "--strategy-option", "foo=1", "--", "true"],
-            "unknown strategy option 'foo'; this strategy's options",
-        ),
-        (["run", "--strategy-option", "foo", "--", "true"], "argument --strategy-option: 'foo' is not KEY=VALUE"),
-        (
-            ["run", "--strategy", "golden", "--strategy-option", "tolerance=x", "--", "true"],
-            "strategy option tolerance is 'x'; it takes a",
-        ),
-        (["run", "--strategy", "fixed", "--", "true"], "this strategy needs the option cap"),
-        (
-            ["run", "--device", "foo", "--", "true"],
-            "unknown device 'foo'; choose one of auto, nvml, rapl, emulated[:PROFILE]",
-        ),
-        (["run", "--device", "emulated:foo", "--", "true"], "foo"),
-        (["run", "--progress", "regex:(", "--", "true"], "pattern '(' is no regular expression"),
-        (["run", "--progress", "foo", "--", "true"], "unknown progress 'foo'"),
-        (["run", "--nosuch", "--", "true"], "unrecognized arguments: --nosuch"),
-        (["attach"], "attach needs a job; give the PID of its process, or its nodes with --nodes WHERE"),
-        (
-            ["attach", "--pid", "1", "--nodes", "slurm"],
-            "PID 1 is of this machine, --nodes slurm of a whole job; drop one",
-        ),
-        (["attach", "--pid", "1", "--job", "7"], "--job 7 names a job of Slurm or Ray to attach to; add --nodes"),
-        (["attach", "--pid", "0"], "argument --pid: '0' is no process number; give one above 0"),
-        (["attach", "--pid", "1", "--", "true"], "attach starts no command; leave out `--` and what follows"),
-        (["attach", "--pid", "1", "--progress", "regex:x"], "progress regex:x needs a job that autocap starts"),
-        (["attach", "--pid", "1", "--progress", "steps"], "progress steps needs a job that autocap starts; choose"),
-        (["attach", "--pid", "1", "--kill-after", "3"], "unrecognized arguments: --kill-after"),
-        (["nosuch"], "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
+        ("run --carbon gb:london -- true", "unknown source 'gb:london'"),
+        ("run --energy-price 'command: ' -- true", "'command: ' names nothing; give a number"),
+        ("run --energy-price -0.1 -- true", "-0.1 is below 0"),
+        ("run --energy-price file:p --currency EUR -- true", "--currency EUR: the source of --energy-price names"),
+        ("sweep", "a command is missing; write `autocap sweep [options] -- CMD …`"),
+        ("sweep --repeats 0 -- true", "argument --repeats: '0' is not a whole number above 0"),
+        ("sweep --gpus 0;;1 -- true", "argument --gpus: '' is no GPU; give indices, ranges"),
+        ("sweep --gpus 0;0 -- true", "--gpus gives a set of GPUs twice; give each once"),
+        ("sweep --order up -- true", "argument --order: invalid choice: 'up'"),
+        ("sweep --order random --stop-slowdown 50% -- true", "--stop-slowdown ends a descent, and the order is random"),
+        ("sweep --cool-down -1 -- true", "argument --cool-down: -1 is below 0"),
+        ("sweep --metric foo -- true", "unknown metric 'foo'"),
+        ("nosuch", "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_wrong_command_line_is_one_line_and_status_2(words, message, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(shlex.split(words)) == 2
     out, err = capsys.readouterr()
     assert message in err
     assert re.fullmatch(r"autocap: .+\n", err), err
@@ -233,48 +241,41 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
+        ("run --strategy nosuch.module:Class -- true", 1, "strategy nosuch.module:Class cannot be loaded"),
+        ("run --device rapl -- true", 1, "no CPU package with RAPL in"),
+        (f"run {ON_EMULATED} --min-cap 80 -- true", 1, "--min-cap 80 W is below the 100 W minimum of GPU 0"),
+        (f"run {ON_EMULATED} --max-cap 300 -- true", 1, "--max-cap 300 W is above the 260 W maximum of GPU 0"),
+        (f"run {ON_EMULATED} --caps 120,400 -- true", 1, "--caps 400 W is above the 260 W maximum of GPU 0"),
+        (f"run {ON_EMULATED} --gpus 1 -- true", 1, "the emulated device has GPU 0 alone; pass --gpus 0"),
         (
-            ["run", "--strategy", "nosuch.module:Class", "--", "true"],
-            1,
-            "strategy nosuch.module:Class cannot be loaded",
-        ),
-        (["run", "--device", "rapl", "--", "true"], 1, "no CPU package with RAPL in"),
-        (["run", *EMULATED, "--min-cap", "80", "--", "true"], 1, "--min-cap 80 W is below the 100 W minimum of GPU 0"),
-        (
-            ["run", *EMULATED, "--max-cap", "300", "--", "true"],
-            1,
-            "--max-cap 300 W is above the 260 W maximum of GPU 0",
-        ),
-        (["run", *EMULATED, "--caps", "120,400", "--", "true"], 1, "--caps 400 W is above the 260 W maximum of GPU 0"),
-        (["run", *EMULATED, "--gpus", "1", "--", "true"], 1, "the emulated device has GPU 0 alone; pass --gpus 0"),
-        (
-            ["run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=50", "--", "true"],
+            f"run {ON_EMULATED} --strategy fixed --strategy-option cap=50 -- true",
             1,
             "strategy option 50 W is below the 100 W minimum of GPU 0",
         ),
-        (["run", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
-        (["run", *EMULATED, "--", "/"], 126, "'/' is a directory; name a program in it"),
-        (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
-        (["report", "nosuch"], 1, "nosuch"),
+        (f"run {ON_EMULATED} -- nosuchcmd", 127, "command 'nosuchcmd' was not found in PATH"),
+        (f"run {ON_EMULATED} -- /", 126, "'/' is a directory; name a program in it"),
+        ("attach --pid 4194305", 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
+        ("report nosuch", 1, "nosuch"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(
-    cli: Cli, here: Here, words: list[str], status: int, message: str
-) -> None:
-    require_refused(cli, here(*words), status, message)
+def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(cli, here, words, status, message) -> None:
+    require_refused(cli, here(*shlex.split(words)), status, message)
 
 
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["run", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
-        (["run", "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
+        ("run --device nvml -- true", 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
+        ("run -- nosuchcmd", 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
-def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(
-    cli: Cli, words: list[str], status: int, message: str
-) -> None:
-    require_refused(cli, cli(*words), status, message)
+def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(cli, words, status, message) -> None:
+    require_refused(cli, cli(*shlex.split(words)), status, message)
+
+
+def require_said(done: "subprocess.CompletedProcess[str]", status: int, words: str) -> None:
+    assert done.returncode == status
+    assert words in done.stderr
 
 
 def require_refused(cli: Cli, done: subprocess.CompletedProcess[str], status: int, message: str) -> None:
@@ -298,8 +299,7 @@ def test_an_out_directory_that_holds_a_run_is_refused_without_force(cli: Cli, he
 @pytest.mark.parametrize("device", [(), EMULATED], ids=["auto", "emulated"])
 def test_the_childs_status_output_and_streams_are_its_own(cli: Cli, here: Here, device: tuple[str, ...]) -> None:
     done = cli("run", *device, "--out", "run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
-    assert done.returncode == 7
-    assert done.stdout == "out\n"
+    assert (done.returncode, done.stdout) == (7, "out\n")
     assert "err\n" in done.stderr
     assert all(line == "err" or line.startswith("autocap:") for line in done.stderr.splitlines())
     assert here("run", *device, "--out", "b", "--quiet", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
@@ -338,8 +338,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
         "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
     eventually(lambda: cli.events("trial_ended"))
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
     assert result["device"]["emulated"] is True
     assert result["device"]["gpus"][0]["restored"] is True
@@ -363,8 +362,7 @@ def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
     cli.env["AUTOCAP_OBSERVE"] = "1"
     run = cli.start("run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "40")
     eventually(lambda: "observing only: a search would begin with" in (cli.folder / "err").read_text())
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     assert cli.events("cap_set") == []
     assert cli.leftovers() == []
 

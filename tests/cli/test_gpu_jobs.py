@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
-from tests.cli.test_cli import Cli
+from tests.cli.test_cli import Cli, require_said
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
 
@@ -124,8 +124,7 @@ def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> No
     node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], pids=(os.getpid(),))))
     job = node.play()
     done = node("attach", "--pid", str(job.pid), "--out", "run")
-    assert done.returncode == 1
-    assert f"autocap: GPU 0 is shared: PID {os.getpid()} computes on it as well" in done.stderr
+    require_said(done, 1, f"autocap: GPU 0 is shared: PID {os.getpid()} computes on it as well")
     assert not (tmp_path / "run").exists()
     run = node.start("attach", "--pid", str(job.pid), "--out", "run", "--shared-gpu", "--observe")
     eventually(lambda: node.events("device_found"))
@@ -179,8 +178,7 @@ def test_without_permission_attach_names_the_ways_out_and_leaves_nothing(nodes, 
     node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], limits=Limits.REFUSED)))
     job = node.play()
     done = node("attach", "--pid", str(job.pid))
-    assert done.returncode == 1
-    assert "was not permitted" in done.stderr
+    require_said(done, 1, "was not permitted")
     assert all(way in done.stderr for way in ("sudo", "--cap-add SYS_ADMIN", "--observe"))
     assert node.leftovers() == []
     assert not (tmp_path / "autocap-runs").exists()

@@ -12,7 +12,7 @@ import pytest
 from autocap.reports import memory_list, text
 from autocap.runlog.memory.entry import Entry
 from autocap.runlog.memory.store import MemoryStore
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
 from tests.doubles.memories import curve, entry
 from tests.doubles.waiting import eventually
 
@@ -110,13 +110,10 @@ def test_a_place_that_others_can_write_is_an_error(here: Here, store: MemoryStor
     kept(store, "aaaa")
     store.place.chmod(0o777)
     done = here("memory")
-    assert done.returncode == 1
-    assert "can be written by others (mode 0777), so nothing is remembered there" in done.stderr
+    require_said(done, 1, "can be written by others (mode 0777), so nothing is remembered there")
 
 
-def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(
-    cli: Cli, store: MemoryStore
-) -> None:
+def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(cli, store) -> None:
     words = (
         "run", *EMULATED, "--metric", "energy", "--strategy", "fixed", "--strategy-option", "cap=137",
         "--target-stderr", "20%", "--trial-seconds", "2", "--out", "run", "--force",
@@ -128,8 +125,7 @@ def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_w
         (cli.folder / "run" / "events.jsonl").unlink(missing_ok=True)
         started = cli.start(*words, *more, *job)
         eventually(lambda: cli.events(event))
-        cli.stop()
-        assert started.wait(120) == 0
+        assert cli.ended(started) == 0
         return (cli.folder / "err").read_text()
 
     assert "remembered" not in run("decided")

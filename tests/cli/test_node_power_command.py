@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.config import RunConfig, TuneConfig
 from autocap.config.values import node_power
 from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.session.preparing import refuse_as_root
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
 from tests.doubles.waiting import eventually
 from tests.runlog.test_runlog import rows
 
@@ -31,26 +30,6 @@ def test_watts_may_be_written_in_any_way() -> None:
     assert node_power("3.5e2") == "350"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--node-power", "wall"], "unknown source 'wall'; choose none, watts, rapl, ipmi, slurm or command:CMD"),
-        (["--node-power", "command: "], "unknown source 'command: '"),
-        (["--node-power", "-5"], "-5 is not above 0; give a number above 0, in watts"),
-        (["--node-power", "0"], "0 is not above 0"),
-        (["--node-power", "350W"], "unknown source '350W'"),
-        (["--device", "rapl", "--node-power", "rapl"], "--node-power rapl would count the packages of --device rapl"),
-        (["--idle-power", "100"], "--idle-power is about the node's power; add --node-power, or drop it"),
-        (["--standard-idle", "0"], "--standard-idle is about the node's power; add --node-power, or drop it"),
-    ],
-)
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", *words, "--", "true"]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None:
     user = InvokingUser(uid=1000, gid=1000, groups=(), name="ada", home="/home/ada")
     config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy")), node_power="command:cat meter")
@@ -61,8 +40,7 @@ def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None
 
 def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:
     done = here("run", *EMULATED, "--node-power", "command:echo no bus >&2; exit 4", "--", "touch", "started")
-    assert done.returncode == 1
-    assert "it ended with status 4: no bus before its first reading" in done.stderr
+    require_said(done, 1, "it ended with status 4: no bus before its first reading")
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "autocap-runs").exists()
 
@@ -74,8 +52,7 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
         "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
     eventually(lambda: cli.events("baseline_measured"))
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
     baseline = result["baseline"]
     assert baseline["power_w"] == pytest.approx(700.5, rel=1e-3)

@@ -34,8 +34,7 @@ def device(tmp_path: Path) -> str:
 def test_a_device_from_an_entry_point_is_searched_and_put_back(cli: Cli, device: str) -> None:
     run = cli.start("run", "--device", f"file:{device}", *QUICK, "--out", "run", "--", cli.argv()[0], "job.py")
     eventually(lambda: len(cli.events("trial_ended")) >= 2)
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     result = json.loads((cli.folder / "run" / "result.json").read_text())
     assert (result["device"]["kind"], result["device"]["emulated"]) == ("file", False)
     assert result["baseline"]["power_w"] == pytest.approx(0.9 * 260.0)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.config.values import carbon, energy_price
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
 
 __all__ = ["cli", "here"]  # the fixtures
 JOB = """
@@ -35,35 +34,10 @@ def test_sources_of_carbon_are_taken_as_they_are_written(text: str) -> None:
     assert carbon("380") == 380.0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--energy-price", "gb"],
-            "unknown source 'gb'; give a number, in money per kWh, or file:PATH",
-        ),
-        (["--carbon", "entsoe:FR"], "unknown source 'entsoe:FR'; give a number, in grams of CO2 per kWh, or file:PATH"),
-        (["--carbon", "gb:london"], "unknown source 'gb:london'"),
-        (["--energy-price", "command: "], "'command: ' names nothing; give a number"),
-        (["--energy-price", "-0.1"], "-0.1 is below 0"),
-        (
-            ["--energy-price", "file:p", "--currency", "EUR"],
-            "--currency EUR: the source of --energy-price names",
-        ),
-    ],
-)
-def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", *words, "--", "true"]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_file_that_cannot_be_used_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:
     (cli.folder / "rows.csv").write_text("time,EUR/MWh\n2026-01-31T16:00,80\n")
     done = here("run", *EMULATED, "--energy-price", "file:rows.csv", "--", "touch", "started")
-    assert done.returncode == 1
-    assert "rows.csv, line 2: time is '2026-01-31T16:00'; give a date with a zone" in done.stderr
+    require_said(done, 1, "rows.csv, line 2: time is '2026-01-31T16:00'; give a date with a zone")
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "autocap-runs").exists()
 
@@ -76,8 +50,7 @@ def test_a_job_runs_as_it_would_while_a_source_fails(cli: Cli, here: Here) -> No
         "run", *EMULATED, "--out", "run", "--energy-price", "file:rows.csv", "--carbon", f"command:{fails}",
         "--", sys.executable, "job.py",
     )  # fmt: skip
-    assert done.returncode == 7
-    assert "the energy price is read from 'file:rows.csv'" in done.stderr
+    require_said(done, 7, "the energy price is read from 'file:rows.csv'")
     assert "the energy price is 0.12 EUR per kWh" in done.stderr
     (warned,) = [line for line in done.stderr.splitlines() if "the carbon intensity cannot be read" in line]
     assert "'echo no net >&2; exit 3' ended with status 3: 'no net'; give rows under a heading" in warned

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import Cli
+from tests.cli.test_cli import Cli, require_said
 from tests.doubles.rapl_tree import WINDOW_US, RaplTree
 from tests.doubles.waiting import eventually
 
@@ -88,8 +88,7 @@ def test_after_sigkill_of_a_run_everything_is_back_within_a_second(machine: Mach
 def test_a_package_without_a_limit_leaves_the_job_untuned(machine: Machine) -> None:
     machine.tree.package(1, limit_w=None)
     done = machine("run", "--device", "rapl", "--gpus", "1", "--", "sh", "-c", "sleep 1; exit 3")
-    assert done.returncode == 3
-    assert "the job runs untuned: package 1 counts its energy but takes no power limit" in done.stderr
+    require_said(done, 3, "the job runs untuned: package 1 counts its energy but takes no power limit")
 
 
 def test_devices_shows_the_packages_and_writes_nothing(machine: Machine) -> None:

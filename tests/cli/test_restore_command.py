@@ -92,12 +92,18 @@ def test_a_set_that_was_under_way_is_put_back(state_dir, gpu, capsys):
     assert limit_w(gpu) == 260.0
 
 
-def test_somebody_elses_limit_is_left_alone_and_its_entry_dropped(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu)
-    file_device.put(gpu.uuid, 230.0)
-    says = f"{gpu.uuid}: 230 W was set by somebody else since autocap with PID {NOBODY.pid} ended, and stays"
-    assert restore(capsys) == (0, [says])
-    assert limit_w(gpu) == 230.0
+@pytest.mark.parametrize(
+    ("there_w", "changes", "says"),
+    [
+        (230.0, {}, f"230 W was set by somebody else since autocap with PID {NOBODY.pid} ended, and stays"),
+        (200.0, {"boot_id": "another boot"}, "the entry is from before a reboot, dropped"),
+    ],
+)
+def test_what_is_not_ours_any_more_is_left_alone_and_its_entry_dropped(state_dir, gpu, capsys, there_w, changes, says):
+    leave_entry(state_dir, gpu, **changes)
+    file_device.put(gpu.uuid, there_w)
+    assert restore(capsys) == (0, [f"{gpu.uuid}: {says}"])
+    assert limit_w(gpu) == there_w
     assert os.listdir(state_dir) == []
 
 
@@ -113,33 +119,31 @@ def test_a_limit_that_is_back_already_is_not_set_again(state_dir, gpu, capsys):
 
 def test_an_entry_of_a_live_run_is_in_use_and_untouched(state_dir, gpu, capsys):
     parent = identify(os.getppid())
-    assert parent is not None
     path = leave_entry(state_dir, gpu, owner=parent)
     assert restore(capsys) == (0, [f"{gpu.uuid} is in use by PID {parent.pid}"])
     assert limit_w(gpu) == 200.0
     assert path.exists()
 
 
-def test_a_device_whose_lock_is_held_is_in_use_whatever_its_entry_says(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu)
+@pytest.mark.parametrize(
+    ("damage", "status", "says"),
+    [(None, 0, "controlled by autocap with PID {}"), ("{", 1, "it was left there")],
+)
+def test_a_device_whose_lock_is_held_is_in_use_and_its_entry_left(state_dir, gpu, capsys, damage, status, says):
+    path = leave_entry(state_dir, gpu)
+    path.write_text(damage or path.read_text())
     with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
-        status, (line,) = restore(capsys)
-    assert status == 0
-    assert f"controlled by autocap with PID {os.getpid()}" in line
+        found, (line,) = restore(capsys)
+    assert found == status
+    assert says.format(os.getpid()) in line
     assert limit_w(gpu) == 200.0
+    assert path.exists()
 
 
 def test_a_recycled_pid_does_not_keep_an_entry_alive(state_dir, gpu, capsys):
     leave_entry(state_dir, gpu, owner=ProcessId(os.getppid(), 1))
     assert restore(capsys)[0] == 0
     assert limit_w(gpu) == 260.0
-
-
-def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu, boot_id="another boot")
-    assert restore(capsys) == (0, [f"{gpu.uuid}: the entry is from before a reboot, dropped"])
-    assert limit_w(gpu) == 200.0
-    assert os.listdir(state_dir) == []
 
 
 def test_a_device_that_refuses_keeps_its_entry_for_another_try(state_dir, gpu, capsys):
@@ -167,12 +171,32 @@ def test_one_entry_that_fails_does_not_stop_the_others(state_dir, tmp_path, caps
     assert [limit_w(gpu) for gpu in gpus] == [260.0, 200.0, 260.0]
 
 
-def test_a_device_of_an_unknown_kind_keeps_its_entry(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu, kind="unheard-of")
+def _linked(path: Path) -> None:
+    planted = path.rename(path.parent.with_name("planted"))
+    path.symlink_to(planted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil", "says"),
+    [
+        ("unheard-of", Path.stat, "kind 'unheard-of'"),
+        ("file", _linked, "{} is a symbolic link and is refused"),
+        pytest.param(
+            "file",
+            lambda path: os.chown(path, 65534, -1),
+            "belongs to user 65534, not to user 0 and is refused",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user"),
+        ),
+    ],
+)
+def test_an_entry_that_is_not_to_be_trusted_or_understood_is_left(state_dir, gpu, capsys, kind, spoil, says):
+    path = leave_entry(state_dir, gpu, kind=kind)
+    spoil(path)
     status, (line,) = restore(capsys)
     assert status == 1
-    assert "kind 'unheard-of'" in line
-    assert path.exists()
+    assert says.format(path) in line
+    assert limit_w(gpu) == 200.0
+    assert os.path.lexists(path)
 
 
 def test_a_damaged_entry_is_set_aside_and_said(state_dir, gpu, capsys):
@@ -183,37 +207,6 @@ def test_a_damaged_entry_is_set_aside_and_said(state_dir, gpu, capsys):
     assert f"it is now {path.name}.damaged: check the limit of {gpu.uuid} yourself" in line
     assert os.listdir(state_dir) == [path.name + ".damaged"]
     assert restore(capsys)[0] == 0
-
-
-def test_a_damaged_entry_of_a_live_run_is_left_where_it_is(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu)
-    path.write_text("{")
-    with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
-        status, (line,) = restore(capsys)
-    assert status == 1
-    assert "it was left there" in line
-    assert path.exists()
-
-
-def test_a_symbolic_link_is_refused_and_left(state_dir, gpu, tmp_path, capsys):
-    path = leave_entry(state_dir, gpu)
-    path.rename(tmp_path / "planted")
-    path.symlink_to(tmp_path / "planted")
-    status, (line,) = restore(capsys)
-    assert status == 1
-    assert f"{path} is a symbolic link and is refused" in line
-    assert limit_w(gpu) == 200.0
-    assert path.is_symlink()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_an_entry_of_another_user_is_refused_and_left(state_dir, gpu, capsys):
-    path = leave_entry(state_dir, gpu)
-    os.chown(path, 65534, -1)
-    status, (line,) = restore(capsys)
-    assert status == 1
-    assert "belongs to user 65534, not to user 0 and is refused" in line
-    assert limit_w(gpu) == 200.0
 
 
 def test_a_state_directory_that_others_can_write_is_an_error_of_one_line(state_dir, gpu, capsys):

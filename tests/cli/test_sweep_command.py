@@ -3,22 +3,22 @@
 import argparse
 import csv
 import json
+import shlex
 import signal
 from pathlib import Path
 
 import pytest
 
-from autocap.cli import main
 from autocap.cli.sweep import Sweep, sweep_config
 from bench.nvml_emulation import machine
 from bench.strategies import curves
-from tests.cli.test_cli import Cli, Here, cli, here, require_refused
+from tests.cli.test_cli import EMULATED, ON_EMULATED, Cli, Here, cli, here, require_refused, require_said
 from tests.cli.test_gpu_jobs import PLAYER, Node
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
 
-EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
+
 SWEEP = ("sweep", *EMULATED, "--out", "run")
 # Notes that it ran, sleeps as long as the file "nap" says (an idle emulated GPU draws 20 W), and ends as "end" does.
 NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); . ./end')
@@ -68,43 +68,17 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sweep"], "a command is missing; write `autocap sweep [options] -- CMD …`"),
-        (["sweep", "--repeats", "0", "--", "true"], "argument --repeats: '0' is not a whole number above 0"),
-        (["sweep", "--gpus", "0;;1", "--", "true"], "argument --gpus: '' is no GPU; give indices, ranges"),
-        (["sweep", "--gpus", "0;0", "--", "true"], "--gpus gives a set of GPUs twice; give each once"),
-        (["sweep", "--order", "up", "--", "true"], "argument --order: invalid choice: 'up'"),
-        (
-            ["sweep", "--order", "random", "--stop-slowdown", "50%", "--", "true"],
-            "--stop-slowdown ends a descent, and the order is random",
-        ),
-        (["sweep", "--cool-down", "-1", "--", "true"], "argument --cool-down: -1 is below 0"),
-        (["sweep", "--metric", "foo", "--", "true"], "unknown metric 'foo'"),
-    ],
-)
-def test_a_wrong_command_line_is_status_2_with_a_reason(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["sweep", *EMULATED, "--gpus", "0;0,1", "--", "true"], 1, "--gpus 0,1: the emulated device has GPU 0 alone"),
-        (["sweep", *EMULATED, "--caps", "50", "--", "true"], 1, "--caps 50 W is below the 100 W minimum of GPU 0"),
-        (["sweep", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
+        (f"sweep {ON_EMULATED} --gpus 0;0,1 -- true", 1, "--gpus 0,1: the emulated device has GPU 0 alone"),
+        (f"sweep {ON_EMULATED} --caps 50 -- true", 1, "--caps 50 W is below the 100 W minimum of GPU 0"),
+        (f"sweep {ON_EMULATED} -- nosuchcmd", 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
-def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(
-    cli: Cli, here: Here, words: list[str], status: int, message: str
-) -> None:
-    done = here(*words)
+def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli, here, words, status, message) -> None:
+    done = here(*shlex.split(words))
 
-    assert done.returncode == status
-    assert message in done.stderr
+    require_said(done, status, message)
     assert not (cli.folder / "autocap-runs").exists()
 
 
@@ -200,8 +174,7 @@ def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> No
 def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> None:
     done = naps(*SWEEP, "--cap-step", "80", "--repeats", "1", "--", *NAP, AUTOCAP_OBSERVE="1")
 
-    assert done.returncode == 0
-    assert "260 W, 180 W, 100 W; no cap is set" in done.stderr
+    require_said(done, 0, "260 W, 180 W, 100 W; no cap is set")
     assert [row["cap_w"] for row in rows(naps)] == ["260"]
     assert naps.events("cap_set") == []
     assert not naps.state.exists()
@@ -210,8 +183,7 @@ def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> N
 def test_a_run_too_short_for_a_power_reading_does_not_count(here: Here) -> None:
     done = here(*SWEEP, "--caps", "200", "--", "true")
 
-    assert done.returncode == 1
-    assert "no power was read while it ran" in done.stderr
+    require_said(done, 1, "no power was read while it ran")
 
 
 def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: Here) -> None:
@@ -254,8 +226,7 @@ def test_several_gpus_have_to_be_named(tmp_path: Path) -> None:
 
     done = node("sweep", "--", *PLAYER)
 
-    assert done.returncode == 1
-    assert "which of the GPUs here the command uses shows only once it runs" in done.stderr
+    require_said(done, 1, "which of the GPUs here the command uses shows only once it runs")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import machine
-from tests.cli.test_cli import Cli, Here, cli, here
+from tests.cli.test_cli import Cli, Here, cli, here, require_said
 from tests.cli.test_gpu_jobs import Node
 from tests.cli.test_sweep_command import EMULATED, NAP, SWEEP, naps, ran, rows
 
@@ -49,9 +49,7 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert "t rest the node draws 700 W" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(
-    metered: Cli, here: Here
-) -> None:
+def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(metered, here) -> None:
     (metered.folder / "watts").write_text("5\n")  # an idle GPU draws 20
     (metered.folder / "end").write_text("if [ $(wc -l < ran) = 2 ]; then touch dead; sleep 0.2; fi")
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)
@@ -75,8 +73,7 @@ def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_t
 def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here: Here) -> None:
     done = here("sweep", *EMULATED, "--node-power", "command:exit 4", "--", "touch", "started")
 
-    assert done.returncode == 1
-    assert "it ended with status 4 before its first reading" in done.stderr
+    require_said(done, 1, "it ended with status 4 before its first reading")
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "autocap-runs").exists()
 
@@ -84,8 +81,7 @@ def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here:
 def test_what_does_not_go_together_is_a_usage_error(here: Here) -> None:
     done = here("sweep", *EMULATED, "--idle-power", "300", "--", "true")
 
-    assert done.returncode == 2
-    assert "--idle-power is about the node's power; add --node-power, or drop it" in done.stderr
+    require_said(done, 2, "--idle-power is about the node's power; add --node-power, or drop it")
 
 
 def test_the_gpus_are_read_between_the_runs_where_the_source_is_of_the_rest_alone(tmp_path: Path) -> None:

@@ -7,18 +7,16 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import Controller
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
-from autocap.progress import StepProgress
-from autocap.records import Measurement, SensorInfo, Trial, TrialState
+from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import Faulty, caps_set, states, warnings
+from tests.controller.test_controller import caps_set, deaf, states, warnings
 from tests.controller.test_doubts import Silent, as_trial
 from tests.doubles.feeds import measurement, samples
 
@@ -60,9 +58,7 @@ WITHIN_10_PCT = Metric(name="energy", max_slowdown=0.1)
 
 @pytest.mark.parametrize("grants", DROPS)
 @pytest.mark.parametrize(("strategy", "metric"), [("model", EDP), ("golden", WITHIN_10_PCT)])
-def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(
-    grants: Grants, metric: Metric, strategy: str
-) -> None:
+def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(grants, metric, strategy) -> None:
     outcome = under(grants, metric, strategy=strategy, end_s=max(120.0, grants[-1][0] + 30.0))
     for event in outcome.log.events:
         if isinstance(event, events.CapSet):
@@ -114,7 +110,6 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "it is above what the budget gives now")
     assert trials[0].trial.cap_w == 150  # the ceiling, which stands for the baseline
     assert all(event.trial.cap_w <= 150 for event in trials)
-    assert outcome.decided is not None
     assert not outcome.decided.confirmed  # its baseline's limit may not hold
     assert outcome.decided.reason == "the best up to 150 W by the curve; the baseline is that of 260 W"
     assert held_at(outcome, 149.0) == 150.0
@@ -180,19 +175,8 @@ def test_who_only_observes_sets_nothing_under_a_ceiling_either() -> None:
     assert [event.ceiling_w for event in outcome.log.events if isinstance(event, events.Granted)] == [200.0, 150.0]
 
 
-def controller() -> Controller:
-    return Controller(
-        config=TuneConfig(metric=EDP),
-        sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
-        original_w=(FOUND_W,),
-        grid=CapGrid((150.0, FOUND_W)),
-        progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
-    )
-
-
 def test_the_cap_comes_before_what_is_told_of_it() -> None:
-    under_test = controller()
+    under_test = deaf()
     first = under_test.grant(0.0, 200.0)
     assert first[0] == SetCaps(caps_w=(200.0,))
     assert first[1:] == [Announce(event=events.Granted(t_s=0.0, ceiling_w=200.0))]
@@ -201,7 +185,7 @@ def test_the_cap_comes_before_what_is_told_of_it() -> None:
 
 
 def test_where_nothing_is_tuned_any_more_the_ceiling_holds_all_the_same() -> None:
-    under_test = controller()
+    under_test = deaf()
     for sample in samples(seconds=2.0, period_s=0.25):
         under_test.feed(sample)
     under_test.stop(2.0, "a signal asked for the end")
@@ -213,7 +197,7 @@ def test_where_nothing_is_tuned_any_more_the_ceiling_holds_all_the_same() -> Non
 @pytest.mark.parametrize("watts", [0.0, -1.0, float("inf"), float("nan")])
 def test_what_is_no_ceiling_is_refused(watts: float) -> None:
     with pytest.raises(ValueError, match=r"a ceiling is .* W; it must be finite and above 0 W, or none"):
-        controller().grant(0.0, watts)
+        deaf().grant(0.0, watts)
 
 
 class Told(Silent):

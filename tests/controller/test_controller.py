@@ -44,7 +44,6 @@ def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
         State.HOLDING,
         State.DONE,
     ]
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     assert caps_set(outcome)[-1] == outcome.final_cap_w
@@ -66,7 +65,6 @@ def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() ->
         SimulatedJob(profile=RESNET50), TuneConfig(metric=Metric(name="ed2p"), min_cap_w=100.0, caps_w=(100.0, 105.0)),
         "linear", stop_when_held=True,
     )  # fmt: skip
-    assert outcome.decided is not None
     assert outcome.decided.cap_w is None
     assert {event.trial.state for event in outcome.trials} == {TrialState.PRUNED}
     assert outcome.decided.reason == "no cap that was tried is allowed and better"
@@ -91,7 +89,6 @@ def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> Non
     metric = Metric(name="energy", max_slowdown=0.05)
     job = SimulatedJob(profile=RESNET50)
     outcome = tune(job, TuneConfig(metric=metric), strategy, seed=seed, stop_when_held=True)
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert RESNET50.slowdown(outcome.final_cap_w) <= 1.05
     assert outcome.final_cap_w < 260.0
@@ -149,9 +146,9 @@ def test_a_job_that_ends_in_any_state_leaves_complete_totals(end_s: float) -> No
         assert last.energy_j == pytest.approx(sum(outcome.device.true_energy_j(last.since_s, outcome.wall_s)), rel=0.03)
 
 
-@pytest.mark.parametrize("how", ["the job ends", "a signal asks for the end"])
-def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> None:
-    controller = Controller(
+def deaf() -> Controller:
+    """One whose strategy asks for 150 W and takes no answer."""
+    return Controller(
         config=TuneConfig(metric=EDS),
         sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
         original_w=(260.0,),
@@ -159,6 +156,11 @@ def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> No
         progress=StepProgress(),
         new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
     )
+
+
+@pytest.mark.parametrize("how", ["the job ends", "a signal asks for the end"])
+def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> None:
+    controller = deaf()
     for sample in samples(seconds=30.0, period_s=0.25):
         controller.feed(sample)
         if controller.caps_w == (150.0,):
@@ -225,14 +227,7 @@ def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, mess
 
 
 def test_caps_that_were_put_back_meanwhile_are_set_again_and_only_those() -> None:
-    controller = Controller(
-        config=TuneConfig(metric=EDS),
-        sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
-        original_w=(260.0,),
-        grid=CapGrid((150.0, 260.0)),
-        progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
-    )
+    controller = deaf()
     assert controller.interrupted(0.0) == []
     for sample in samples(seconds=30.0, period_s=0.25):
         controller.feed(sample)

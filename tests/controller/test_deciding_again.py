@@ -11,7 +11,8 @@ from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY = Metric(name="energy")
@@ -35,17 +36,12 @@ class Second:
         return min(self._costs, key=lambda cap_w: self._costs[cap_w], default=None)
 
 
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
-
-
 def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> None:
     job = SimulatedJob(profile=RESNET50, jitter=0.01)
     outcome = tune(job, TuneConfig(metric=ENERGY), f"{__name__}:Second", stop_when_held=True)
     entered = [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
     searched = entered[entered.index(State.SEARCHING) :]
     assert searched[:4] == [State.SEARCHING, State.CONFIRMING, State.SEARCHING, State.CONFIRMING]
-    assert outcome.decided is not None
     assert (outcome.decided.cap_w, outcome.decided.confirmed) == (130.0, True)
     assert [one.trial.cap_w for one in outcome.trials] == [180.0, 180.0, 130.0], "what the confirmation showed counts"
 
@@ -57,7 +53,6 @@ def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     patient = [("patience", "0")]
     outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=600.0, stop_when_held=True)
     assert not [text for text in warnings(outcome) if text.startswith("tuning anew")]
-    assert outcome.decided is not None
     assert outcome.decided.cap_w == 125.0
 
 

@@ -19,8 +19,7 @@ from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import swinging
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_ceiling import controller
-from tests.controller.test_controller import states, warnings
+from tests.controller.test_controller import deaf, states, warnings
 from tests.doubles.feeds import samples
 
 VGG19 = profiles.load("tesla-v100/vgg19")
@@ -71,9 +70,7 @@ def day() -> Outcome:
     return followed([*prices(*VALUES), *unknown], intervals=len(VALUES) + 2)
 
 
-def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(
-    day: Outcome,
-) -> None:
+def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(day) -> None:
     caps_w = ends_w(day, len(VALUES))
     assert max(caps_w[1], caps_w[3]) < min(caps_w[2], caps_w[4])
     assert caps_w[5] == FOUND_W
@@ -163,14 +160,10 @@ def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[f
         sum(outcome.device.true_energy_j(from_s, to_s)) * (0.45 if from_s // step_s % 2 else 0.05) / 3.6e6
         for from_s, to_s in pairwise(edges_s)
     ]
-    assert found is not None
-    assert found.spent.money is not None
     assert found.spent.money.value == pytest.approx(sum(spent), rel=0.005)
 
 
-def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(
-    fickle: tuple[float, Outcome],
-) -> None:
+def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(fickle) -> None:
     step_s, outcome = fickle
     moves = of(outcome, events.Followed)
     quoted = of(outcome, events.Quoted)
@@ -198,7 +191,7 @@ def test_a_second_valley_of_the_curve_is_found_by_a_look_at_what_nobody_has_trie
 
 def test_quotes_are_taken_in_any_state() -> None:
     quote = prices(0.3)[0][2]
-    under_test = controller()
+    under_test = deaf()
     assert under_test.quote(0.0, PRICE, None) == [
         Announce(event=events.Quoted(t_s=0.0, kind=PRICE, value=None, until_s=None))
     ]

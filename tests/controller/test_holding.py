@@ -18,7 +18,8 @@ from autocap.measurement.metering import Metering
 from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import states
 from tests.doubles.feeds import Meter, measurement
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -89,12 +90,7 @@ def test_starvation_alone_is_no_change_of_the_workload(counts: bool) -> None:
 def test_a_change_is_noticed_by_the_iterations_own_time_however_late_the_samples_come() -> None:
     for seed in range(4):
         noticed = starved(1.3, seed, counts=True)
-        assert noticed is not None
         assert 1000 < noticed <= 1060
-
-
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
 
 def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
@@ -141,7 +137,6 @@ def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are
     assert gaps_s[0] > 900
     assert gaps_s[1] > 1.8 * gaps_s[0]
     again = decided[-1]
-    assert again.baseline is not None
     assert again.baseline.start_s > decided[-2].t_s
     tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
     searched = next(event for event in tallies if event.t_s > decided[0].t_s)
@@ -170,7 +165,6 @@ def test_a_search_that_came_to_no_decision_gives_the_first_one_no_rest() -> None
     plan.begin_search(REFERENCE, 0.0)  # the job was still warming up
     plan.begin_search(REFERENCE, 100.0)
     first = acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 160.0, checked=False), 160.0)
-    assert first is not None
     assert first < 180.0
     plan.begin_search(REFERENCE, 200.0)
     assert acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 260.0, checked=False), 260.0) == 320.0
@@ -206,5 +200,4 @@ def test_what_a_stall_leaves_to_be_counted_in_a_hurry_is_no_change_of_the_worklo
 
 def test_a_job_that_is_faster_after_a_pause_is_noticed_soon_all_the_same() -> None:
     noticed = heard([*200 * [1.0], 12.0, *100 * [0.7]])
-    assert noticed is not None
     assert 201 < noticed <= 240

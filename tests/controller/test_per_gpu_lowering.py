@@ -89,7 +89,6 @@ def test_after_a_refusal_the_slowest_card_is_raised_and_none_goes_lower() -> Non
     too_low = (165.0, 180.0, 165.0, 170.0)  # the first card is the slowest now
     plan.learn(node.shows(too_low))
     again = plan.ask()
-    assert again is not None
     assert again[0] > too_low[0]
     assert all(cap_w >= before_w for cap_w, before_w in zip(again, too_low, strict=True))
 
@@ -124,13 +123,11 @@ def test_the_response_is_that_of_the_trials_near_the_common_cap() -> None:
         windows.append(window)
     windows[-1] = replace(windows[-1], period_s=1.1 * windows[-1].period_s)  # far off, where the line need not hold
     found = response(180.0, windows)
-    assert found.draw == pytest.approx(near.draw, abs=0.01)
-    assert found.time == pytest.approx(near.time, abs=0.05)
+    assert (found.draw, found.time) == (pytest.approx(near.draw, abs=0.01), pytest.approx(near.time, abs=0.05))
 
 
 def test_one_cap_tells_no_response_and_noise_no_impossible_one() -> None:
     usual = response(180.0, [measurement(cap_w=180.0)])
     assert 0 < usual.time < usual.draw <= 1
     wild = response(180.0, [measurement(period_s=0.4, cap_w=175.0), measurement(period_s=0.6, cap_w=185.0)])
-    assert wild.time == 0.1
-    assert wild.draw == 0.5
+    assert (wild.time, wild.draw) == (0.1, 0.5)

@@ -21,7 +21,8 @@ from autocap.progress import Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD
 from autocap.records import Reading, Sample, StepReading
-from bench.simulation.jobs import Outcome, tune
+from bench.simulation.jobs import tune
+from tests.controller.test_controller import states
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 from tests.doubles.feeds import Meter, measurement
 
@@ -55,10 +56,6 @@ class SparingCounter:
             return found
 
         return read
-
-
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
 
 def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_again_in_it() -> None:
@@ -129,9 +126,7 @@ def test_no_change_is_seen_in_what_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("period_s", "changed"), [(0.5, False), (0.7, True)])
-def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(
-    period_s: float, changed: bool
-) -> None:
+def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(period_s, changed) -> None:
     """As a period that is followed tells of validation and checkpoints: afterwards, both ends at once."""
     watch, meter, t_s, count = DriftWatch(measurement(energy_j=100.0, period_s=0.5)), Meter(), 0.0, 0.0
     said, readings_s = set(), np.arange(1, 2000) / 10

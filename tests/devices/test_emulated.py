@@ -296,8 +296,7 @@ def test_the_end_of_the_job_ends_the_throttling_and_leaves_idle_power():
 def test_the_bounds_are_known_before_the_job_and_the_uuid_after():
     device = EmulatedDevice(RESNET, MonotonicClock(), np.random.default_rng(1))
     assert device.cap_range == RESNET.cap_range
-    assert device.gpus[0].uuid == "emulated"
-    assert device.gpus[0].name == "Quadro RTX 6000 (emulated)"
+    assert (device.gpus[0].uuid, device.gpus[0].name) == ("emulated", "Quadro RTX 6000 (emulated)")
     with job(SLEEPING) as root:
         device.bind(root)
         assert device.gpus[0].uuid == f"emulated-{root.pid}-{root.start_ticks}"

@@ -47,6 +47,9 @@ def test_activity_follows_a_change_within_a_few_ticks():
     assert activity.share(1.0) < 0.05
 
 
+OURS = len(os.sched_getaffinity(0))
+
+
 def groups(tmp_path, lines, quotas):
     """A made-up /proc and /sys/fs/cgroup for our own PID."""
     (tmp_path / "proc" / str(os.getpid())).mkdir(parents=True)
@@ -59,25 +62,16 @@ def groups(tmp_path, lines, quotas):
 
 
 @pytest.mark.parametrize(
-    ("lines", "quotas"),
+    ("lines", "quotas", "cpus"),
     [
-        ("0::/job/part\n", {"job/cpu.max": "50000 100000\n", "job/part/cpu.max": "max 100000\n"}),
-        ("0::/\n", {"cpu.max": "50000 100000\n"}),
-        ("3:cpu,cpuacct:/job\n", {"cpu/job/cpu.cfs_quota_us": "50000\n", "cpu/job/cpu.cfs_period_us": "100000\n"}),
+        ("0::/job/part\n", {"job/cpu.max": "50000 100000\n", "job/part/cpu.max": "max 100000\n"}, 0.5),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 0.5),
+        ("3:cpu,cpuacct:/job\n", {"cpu/job/cpu.cfs_quota_us": "50000\n", "cpu/job/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ("0::/job\n", {"job/cpu.max": "max 100000\n"}, OURS),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, OURS),
+        ("5:memory:/job\n", {"memory/job/cpu.max": "1 100000\n"}, OURS),
+        ("0::/hidden/from/us\n", {}, OURS),
     ],
 )
-def test_a_quota_of_any_group_on_the_way_up_counts(tmp_path, lines, quotas):
-    assert usable_cpus(os.getpid(), *groups(tmp_path, lines, quotas)) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("lines", "quotas"),
-    [
-        ("0::/job\n", {"job/cpu.max": "max 100000\n"}),
-        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}),
-        ("5:memory:/job\n", {"memory/job/cpu.max": "1 100000\n"}),
-        ("0::/hidden/from/us\n", {}),
-    ],
-)
-def test_without_a_quota_the_affinity_counts(tmp_path, lines, quotas):
-    assert usable_cpus(os.getpid(), *groups(tmp_path, lines, quotas)) == len(os.sched_getaffinity(0))
+def test_a_quota_of_any_group_on_the_way_up_counts_and_without_one_the_affinity(tmp_path, lines, quotas, cpus):
+    assert usable_cpus(os.getpid(), *groups(tmp_path, lines, quotas)) == cpus

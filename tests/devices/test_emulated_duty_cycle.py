@@ -83,17 +83,11 @@ def test_a_busy_job_is_slowed_as_asked(wanted):
 
 
 @pytest.mark.parametrize("wanted", [1.05, 1.27, 2.0])
-def test_late_timers_are_made_up_for(wanted):
+@pytest.mark.parametrize(("late", "how"), [(0.002, {}), (0.0, {"rate": 1.7, "wakeup_s": 0.003})])
+def test_late_timers_and_time_lost_in_waking_up_are_made_up_for(wanted, late, how):
     rng = random.Random(1)
-
-    slowdown = slowdown_of(DutyCycle(), Job(), wanted, lateness_s=lambda: rng.expovariate(1 / 0.002))
-
+    slowdown = slowdown_of(DutyCycle(), Job(**how), wanted, lateness_s=lambda: late and rng.expovariate(1 / late))
     assert slowdown == pytest.approx(wanted, rel=0.015)
-
-
-@pytest.mark.parametrize("wanted", [1.05, 1.27, 2.0])
-def test_time_lost_in_waking_up_is_given_back_once_the_free_rate_is_known(wanted):
-    assert slowdown_of(DutyCycle(), Job(rate=1.7, wakeup_s=0.003), wanted) == pytest.approx(wanted, rel=0.015)
 
 
 def test_without_a_known_free_rate_running_time_counts_as_it_is():
@@ -105,24 +99,13 @@ def test_without_a_known_free_rate_running_time_counts_as_it_is():
     assert duty.efficiency == 1.0
 
 
-def test_a_job_that_gets_busier_under_a_cap_is_not_starved():
-    duty, job = DutyCycle(), Job(rate=1.0)
+@pytest.mark.parametrize(("rate", "later"), [(1.0, 2.0), (2.0, 1.0)])
+def test_a_job_that_gets_busier_or_idler_under_a_cap_is_slowed_as_before(rate, later):
+    duty, job = DutyCycle(), Job(rate=rate)
     slowdown_of(duty, job, 2.0)
-
-    job.rate = 2.0
-    play(duty, job, 2.0)
-
-    assert play(duty, job, 5.0) == pytest.approx(2.0 / 2.0, rel=0.02)
-
-
-def test_a_job_that_gets_idler_under_a_cap_is_slowed_as_before():
-    duty, job = DutyCycle(), Job(rate=2.0)
-    slowdown_of(duty, job, 2.0)
-
-    job.rate = 1.0
-    play(duty, job, 6.0)
-
-    assert play(duty, job, 5.0) == pytest.approx(1.0 / 2.0, rel=0.02)
+    job.rate = later
+    play(duty, job, 6.0 / later)
+    assert play(duty, job, 5.0) == pytest.approx(later / 2.0, rel=0.02)
 
 
 @pytest.mark.parametrize(("work_s", "sleep_s"), [(0.03, 0.03), (0.02, 0.02), (0.2, 0.2), (0.05, 0.01)])

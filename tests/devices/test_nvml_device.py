@@ -1,5 +1,6 @@
 """The NVML device on an emulated library: which sources it uses, and what it makes of readings."""
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,8 +97,7 @@ def test_the_refresh_period_is_measured(sensor, update_s) -> None:
         (probe,) = probe_sensor(made.library, [made.uuid()], made.clock)
         assert probe.update_s == pytest.approx(update_s, rel=0.05)
         sensor = made.device().sensor
-        assert sensor.update_s == pytest.approx(update_s, rel=0.05)
-        assert sensor.counter_s == pytest.approx(0.1, rel=0.01)
+        assert (sensor.update_s, sensor.counter_s) == (pytest.approx(update_s, rel=0.05), pytest.approx(0.1, rel=0.01))
 
 
 def test_where_power_stands_still_the_usual_refresh_period_is_assumed() -> None:
@@ -163,14 +163,20 @@ def test_the_energy_counter_is_used_where_it_agrees_with_power() -> None:
         assert device.notes() == ()
 
 
-@pytest.mark.parametrize("gain", [0.57, 1.4])
-def test_a_counter_that_disagrees_is_dropped_with_a_warning(gain) -> None:
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        (0.57, "the energy counter of GPU 0 counts .*so it is not used"),
+        (1.4, "the energy counter of GPU 0 counts .*so it is not used"),
+        (0.0, "does not move although power is drawn"),
+    ],
+)
+def test_a_counter_that_disagrees_or_stands_still_is_dropped_with_a_warning(gain, said) -> None:
     with stand(one_card(energy_gain=gain)) as made:
         device = made.device()
         assert device.read()[0].energy_j is None
         (note,) = device.notes()
-        assert "the energy counter of GPU 0 counts" in note
-        assert "so it is not used" in note
+        assert re.search(said, note)
 
 
 @pytest.mark.parametrize("sensor", ["v100", "turing", "a100", "h100", "average-1s"])
@@ -178,12 +184,6 @@ def test_a_counter_that_disagrees_is_dropped_with_a_warning(gain) -> None:
 def test_a_counter_off_by_an_ordinary_gain_error_is_kept(sensor, seed) -> None:
     with stand(one_card(energy_gain=1.06, sensor=sensor, seed=seed)) as made:
         assert made.device().probes[0].counter_trouble is None
-
-
-def test_a_counter_that_stands_still_is_dropped() -> None:
-    with stand(one_card(energy_gain=0.0)) as made:
-        (note,) = made.device().notes()
-        assert "does not move although power is drawn" in note
 
 
 def test_without_a_counter_there_is_no_energy_and_nothing_to_say() -> None:
@@ -373,7 +373,6 @@ def test_the_inventory_tells_what_each_gpu_is() -> None:
         "575.57.08",
         "Quadro RTX 6000 (emulated NVML)",
     )
-    assert first.cap_range is not None
     assert (first.cap_range.min_w, first.cap_range.max_w) == (100.0, 260.0)
 
 
@@ -397,11 +396,8 @@ def test_compute_processes_are_listed_by_gpu(missing) -> None:
 
 
 def test_without_a_driver_the_library_says_what_to_install() -> None:
-    with (
-        pytest.raises(DeviceUnavailable, match=r"no NVIDIA GPU can be used: .*libnvidia-ml.so.1 is missing; install"),
-        stand(replace(machine(PROFILE), has_driver=False)),
-    ):
-        pass
+    with pytest.raises(DeviceUnavailable, match=r"no NVIDIA GPU can be used: .*libnvidia-ml.so.1 is missing; install"):
+        stand(replace(machine(PROFILE), has_driver=False)).__enter__()
 
 
 @pytest.mark.parametrize(("code", "name"), [(9, "DRIVER_NOT_LOADED"), (18, "LIB_RM_VERSION_MISMATCH"), (4, "NO_PERM")])

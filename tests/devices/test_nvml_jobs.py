@@ -20,7 +20,7 @@ from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
-from bench.nvml_emulation import Change, Fault, machine
+from bench.nvml_emulation import Fault, machine
 from bench.nvml_emulation.physics import Physics
 from bench.simulation.jobs import Log
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
@@ -163,10 +163,3 @@ def test_a_call_that_fails_at_any_time_leaves_the_limit_as_it_was_found(code, af
     with stand(made_of) as made:
         tune(made, 2000.0, caps_w=(150.0, 200.0))
         assert made.requested_mw() == 237_123
-
-
-def test_a_limit_changed_from_outside_is_seen_by_the_controller() -> None:
-    made_of = replace(machine(PROFILE), iterations=60, changes=(Change(t_s=20.0, gpu=0, limit_mw=180_000),))
-    with stand(made_of) as made:
-        readings = made.series(made.device(), 30.0)
-        assert {reading.requested_w for reading in readings} == {260.0, 180.0}

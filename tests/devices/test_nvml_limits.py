@@ -1,6 +1,8 @@
 """Setting limits through NVML on an emulated library: what holds, what does not, and what is said of it."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from autocap.limits import ForeignLimit, Guardian
 from bench.faults.stage import Script
 from bench.faults.virtual import Unwatched
 from bench.nvml_emulation import Fault, Limits, machine
-from tests.doubles.nvml_stand import PROFILE, one_card, stand
+from tests.doubles.nvml_stand import PROFILE, Stand, one_card, stand
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 LOST, TIMEOUT, UNKNOWN = 15, 10, 999
@@ -21,19 +23,6 @@ LOST, TIMEOUT, UNKNOWN = 15, 10, 999
 
 def test_every_milliwatt_survives_being_watts_in_between() -> None:
     assert all(to_milliwatts(to_watts(limit_mw)) == limit_mw for limit_mw in range(0, 1_200_000, 7))
-
-
-def test_limits_are_put_back_to_the_milliwatt() -> None:
-    arrivals_mw = [237_123, 180_001, 259_999]
-    with stand(machine(PROFILE, gpus=3, arrivals_mw=arrivals_mw)) as made:
-        limits = made.device().limits()
-        original_w = [limits.requested_w(made.uuid(gpu)) for gpu in range(3)]
-        for gpu in range(3):
-            limits.set_limit_w(made.uuid(gpu), 150.0)
-        assert [made.requested_mw(gpu) for gpu in range(3)] == [150_000] * 3
-        for gpu in range(3):
-            limits.set_limit_w(made.uuid(gpu), original_w[gpu])
-        assert [made.requested_mw(gpu) for gpu in range(3)] == arrivals_mw
 
 
 @pytest.mark.parametrize("fields", [True, False])
@@ -53,19 +42,17 @@ def test_a_missing_permission_names_the_three_ways_out() -> None:
         assert made.requested_mw() == 260_000
 
 
-def test_a_limit_that_is_ignored_is_recognised_after_a_second_try() -> None:
-    with (
-        stand(one_card(limits=Limits.IGNORED)) as made,
-        pytest.raises(LimitRefused, match=r"cap 200 W was ignored by GPU 0, which stays at 260 W; another tool"),
-    ):
-        made.device().limits().set_limit_w(made.uuid(), 200.0)
-
-
-def test_a_limit_that_is_clamped_is_recognised() -> None:
-    with (
-        stand(one_card(limits=Limits.CLAMPED, clamp_mw=225_000)) as made,
-        pytest.raises(LimitRefused, match=r"cap 200 W was clamped by GPU 0 to 225 W"),
-    ):
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"limits": Limits.IGNORED}, "cap 200 W was ignored by GPU 0, which stays at 260 W; another tool"),
+        ({"limits": Limits.CLAMPED, "clamp_mw": 225_000}, "cap 200 W was clamped by GPU 0 to 225 W"),
+        ({"enforced_lag_s": 5.0}, "cap 200 W was requested of GPU 0, but 260 W is still enforced"),
+    ],
+    ids=["ignored", "clamped", "not in time"],
+)
+def test_a_limit_that_does_not_come_to_hold_is_recognised(changes, told) -> None:
+    with stand(one_card(**changes)) as made, pytest.raises(LimitRefused, match=told):
         made.device().limits().set_limit_w(made.uuid(), 200.0)
 
 
@@ -84,13 +71,17 @@ def test_a_limit_that_somebody_else_sets_before_ours_is_enforced_is_not_written_
         assert made.requested_mw() == 222_222
 
 
+def guarding(made: Stand, state_dir: Path) -> Guardian:
+    device = made.device()
+    return Guardian(
+        kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=state_dir, start_watch=Unwatched
+    )
+
+
 def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tmp_path) -> None:
     clock = Script()
     with stand(one_card(enforced_lag_s=0.156, arrival_mw=237_123), clock=clock) as made:
-        device = made.device()
-        with Guardian(
-            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
-        ) as guardian:
+        with guarding(made, tmp_path) as guardian:
             clock.at(clock.now() + 0.0145, lambda: made.request(222_222))
             with pytest.raises(ForeignLimit, match=r"is 222.222 W, where 200 W is ours: somebody else has changed it"):
                 guardian.set_caps([200.0])
@@ -100,10 +91,7 @@ def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tm
 def test_under_guard_many_gpus_are_awaited_at_once_and_one_that_is_overtaken_meanwhile_stays(tmp_path) -> None:
     clock, gpus = Script(), 8
     with stand(replace(machine(PROFILE, gpus=gpus), enforced_lag_s=0.156), clock=clock) as made:
-        device = made.device()
-        with Guardian(
-            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
-        ) as guardian:
+        with guarding(made, tmp_path) as guardian:
             began_s = clock.now()
             guardian.set_caps([200.0] * gpus)
             assert clock.now() - began_s < gpus * 0.012 + 0.156 + 0.03
@@ -115,10 +103,7 @@ def test_under_guard_many_gpus_are_awaited_at_once_and_one_that_is_overtaken_mea
 
 def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not(tmp_path) -> None:
     with stand(one_card(arrival_mw=237_123)) as made:
-        device = made.device()
-        with Guardian(
-            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
-        ) as guardian:
+        with guarding(made, tmp_path) as guardian:
             guardian.set_caps([200.0])
             made.change(limits=Limits.CLAMPED, clamp_mw=225_500)
             (restored,) = guardian.restore()
@@ -129,10 +114,7 @@ def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not
 
 def test_a_limit_that_is_clamped_by_the_rehearsal_is_put_back_all_the_same(tmp_path) -> None:
     with stand(one_card(arrival_mw=237_123, limits=Limits.CLAMPED, clamp_mw=225_500)) as made:
-        device = made.device()
-        with Guardian(
-            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
-        ) as guardian:
+        with guarding(made, tmp_path) as guardian:
             with pytest.raises(LimitRefused, match=r"cap 237.123 W was clamped by GPU 0 to 225.5 W"):
                 guardian.rehearse()
             made.change(limits=Limits.SETTABLE)
@@ -158,29 +140,15 @@ def test_an_outside_limiter_does_not_keep_a_limit_from_being_put_back() -> None:
         with_library.close()
 
 
-def test_a_limit_that_is_not_enforced_in_time_is_refused() -> None:
-    with (
-        stand(one_card(enforced_lag_s=5.0)) as made,
-        pytest.raises(LimitRefused, match=r"cap 200 W was requested of GPU 0, but 260 W is still enforced"),
-    ):
-        made.device().limits().set_limit_w(made.uuid(), 200.0)
-
-
-@pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
-def test_a_set_that_fails_once_is_tried_again(code) -> None:
-    with stand() as made:
-        made.fail(Fault(code=code, function=SET))
-        NvmlLimits(made.library).set_limit_w(made.uuid(), 200.0)
-        assert made.requested_mw() == 200_000
-
-
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(("code", "name"), [(TIMEOUT, "TIMEOUT"), (UNKNOWN, "UNKNOWN"), (77, "UNLISTED")])
-def test_a_set_that_fails_twice_is_refused_with_the_reason(code, name) -> None:
+def test_a_set_that_fails_once_is_tried_again_and_one_that_fails_twice_is_refused(code, name, times) -> None:
+    told = pytest.raises(LimitRefused, match=rf"setting GPU 0 to 200 W failed with {name} \({code}\)")
     with stand() as made:
-        made.fail(Fault(code=code, function=SET, times=2))
-        with pytest.raises(LimitRefused, match=rf"setting GPU 0 to 200 W failed with {name} \({code}\)"):
+        made.fail(Fault(code=code, function=SET, times=times))
+        with told if times == 2 else nullcontext():
             NvmlLimits(made.library).set_limit_w(made.uuid(), 200.0)
-        assert made.requested_mw() == 260_000
+        assert made.requested_mw() == (260_000 if times == 2 else 200_000)
 
 
 def test_a_lost_gpu_is_not_tried_again() -> None:

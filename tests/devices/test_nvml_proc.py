@@ -40,8 +40,7 @@ def test_numbers_device_files_and_variables_are_read(tmp_path: Path) -> None:
 def test_an_empty_variable_is_not_an_unset_one(tmp_path: Path) -> None:
     make(tmp_path, environ=b"CUDA_VISIBLE_DEVICES=\0")
     (facts,) = gpu_processes.of_pids([4242], tmp_path)
-    assert facts.visible == ""
-    assert facts.order is None
+    assert (facts.visible, facts.order) == ("", None)
     assert not facts.cuda
 
 

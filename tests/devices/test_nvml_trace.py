@@ -5,23 +5,20 @@ import pytest
 from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 
 
-def test_a_new_value_is_a_fresh_reading() -> None:
+@pytest.mark.parametrize(
+    ("shown", "taken"),
+    [
+        (((1.0, 200.0), (1.05, 201.0)), [(1.0, 200.0), (1.05, 201.0)]),
+        (((1.0, 200.0), (1.14, 200.0), (1.16, 200.0)), [(1.0, 200.0), (1.0, 200.0), (1.16, 200.0)]),
+        (((1.0, 200.0), (0.9, 201.0)), [(1.0, 200.0), (1.0, 201.0)]),
+        (((1.0, 200.0), (1.02, 0.0), (1.04, 200.0)), [(1.0, 200.0), (1.02, None), (1.04, 200.0)]),
+    ],
+    ids=["a new value", "a repeat within the update, then a plateau", "stamps never go back", "after a gap"],
+)
+def test_which_readings_are_fresh(shown, taken) -> None:
     trace = PowerTrace(0.1)
-    assert trace.take(1.0, 200.0, energy_j=None, busy=True) == (1.0, 200.0)
-    assert trace.take(1.05, 201.0, energy_j=None, busy=True) == (1.05, 201.0)
-
-
-def test_an_equal_value_within_the_update_is_a_repeat_and_after_it_a_plateau() -> None:
-    trace = PowerTrace(0.1)
-    trace.take(1.0, 200.0, energy_j=None, busy=True)
-    assert trace.take(1.14, 200.0, energy_j=None, busy=True) == (1.0, 200.0)
-    assert trace.take(1.16, 200.0, energy_j=None, busy=True) == (1.16, 200.0)
-
-
-def test_stamps_never_go_back() -> None:
-    trace = PowerTrace(0.1)
-    trace.take(1.0, 200.0, energy_j=None, busy=True)
-    assert trace.take(0.9, 201.0, energy_j=None, busy=True) == (1.0, 201.0)
+    assert [trace.take(t_s, power_w, energy_j=None, busy=True) for t_s, power_w in shown] == taken
+    assert trace.gap is None
 
 
 @pytest.mark.parametrize("power_w", [None, 0.0, -1.0, float("nan")])
@@ -29,14 +26,6 @@ def test_what_is_no_power_is_a_gap(power_w) -> None:
     trace = PowerTrace(0.1)
     assert trace.take(1.0, power_w, energy_j=None, busy=True) == (1.0, None)
     assert trace.gap is not None
-
-
-def test_after_a_gap_the_same_value_is_fresh() -> None:
-    trace = PowerTrace(0.1)
-    trace.take(1.0, 200.0, energy_j=None, busy=True)
-    trace.take(1.02, 0.0, energy_j=None, busy=True)
-    assert trace.take(1.04, 200.0, energy_j=None, busy=True) == (1.04, 200.0)
-    assert trace.gap is None
 
 
 def hold(trace: PowerTrace, seconds: float, *, counter_w: float | None, busy: bool = True) -> float | None:

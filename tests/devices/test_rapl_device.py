@@ -76,8 +76,7 @@ def test_counters_that_wrap_in_mid_window_tell_the_same_power_and_energy(tree: R
     for tick in range(1, 101):
         stand.pass_s(0.1)
         (reading,) = stand.device.read()
-        assert reading.power_w == pytest.approx(80.0)
-        assert reading.energy_j == pytest.approx(8.0 * tick)
+        assert (reading.power_w, reading.energy_j) == (pytest.approx(80.0), pytest.approx(8.0 * tick))
     assert tree.number(zone, "energy_uj") < 200_000_000
     assert stand.device.notes() == ()
 

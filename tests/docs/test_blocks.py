@@ -57,8 +57,7 @@ def test_the_example_device_is_searched_and_put_back(cli: Cli) -> None:
         "run", "--device", "mycard:card0", "--strategy", "linear", "--out", "run", "--", cli.argv()[0], "job.py"
     )
     eventually(lambda: cli.events("trial_started"))
-    cli.stop()
-    assert run.wait(120) == 0
+    assert cli.ended(run) == 0
     assert float((cli.folder / "card0" / "limit_w").read_text()) == 250.0
     assert cli.events("limit_restored")[0]["restored"] is True
     assert cli.leftovers() == []

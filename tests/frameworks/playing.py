@@ -52,8 +52,7 @@ class Played:
 
     def require_untouched(self) -> None:
         """Whatever happened, the limit is the one found on arrival, and nobody holds anything."""
-        assert self.limit_w == ARRIVAL_W
-        assert self.leftovers == []
+        assert (self.limit_w, self.leftovers) == (ARRIVAL_W, [])
 
 
 def play(folder: Path, *words: str) -> Played:

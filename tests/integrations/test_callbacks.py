@@ -160,8 +160,7 @@ def cli(tmp_path: Path) -> Iterator[Scripts]:
 def test_a_training_is_tuned_from_its_begin_to_its_end(cli: Scripts, script: str) -> None:
     trainer = cli.start(script + "tell(tune.result)\n")
     eventually(lambda: cli.events("progress_found"))
-    cli.stop()
-    assert trainer.wait(120) == 0
+    assert cli.ended(trainer) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
 
@@ -177,8 +176,7 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
         "    tell(tune.result)\n"
     )
     eventually(lambda: cli.events("progress_found"))
-    cli.stop()
-    assert trainer.wait(120) == 0
+    assert cli.ended(trainer) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
 

@@ -78,15 +78,12 @@ def is_over(cli: Cli) -> bool:
     return bool(cli.events("run_ended")) and cli.leftovers() == []
 
 
-def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(
-    cli: Scripts,
-) -> None:
+def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(cli) -> None:
     script = cli.start(BLOCK)
     cli.counts()
     (started,) = cli.events("run_started")
     assert (started["mode"], started["pid"]) == ("tune", script.pid)
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     assert cli.said() == ENDED
     assert is_over(cli)
     assert cli.events("limit_restored")[0]["restored"] is True
@@ -104,8 +101,7 @@ def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(c
     moves = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     script = cli.start(moves + BLOCK.replace("train(60)", "train(60); os.chdir('/')"))
     cli.counts()
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     assert cli.said() == ENDED
     assert is_over(cli)
 
@@ -113,8 +109,7 @@ def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(c
 def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> None:
     script = cli.start(BLOCK.replace("train(60)", "train(60); raise KeyError('mine')"))
     cli.counts()
-    cli.stop()
-    assert script.wait(120) == 1
+    assert cli.ended(script) == 1
     assert "KeyError: 'mine'" in (cli.folder / "err").read_text()
     assert is_over(cli)
 
@@ -137,8 +132,7 @@ def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts)
     os.kill(tuner_of(script.pid), signal.SIGKILL)
     eventually(lambda: cli.leftovers() == [], 5.0)
     assert is_never_stopped(script.pid, 0.2)
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     assert cli.said() == ["tune", "killed or still running", "steps"]
 
 
@@ -147,8 +141,7 @@ def test_observing_sets_nothing(cli: Scripts) -> None:
     script = cli.start(BLOCK)
     cli.counts()
     assert cli.leftovers() == []
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     assert cli.events("cap_set") == []
     assert cli.said() == ENDED
 
@@ -156,8 +149,7 @@ def test_observing_sets_nothing(cli: Scripts) -> None:
 def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> None:
     script = cli.start("with autocap.tune(out='run') as run:\n    train(60)\ntell(run.result)\n")
     eventually(lambda: cli.events("warned"))
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     said = (cli.folder / "err").read_text()
     assert said.count("warning") == 1
     assert "nothing was tuned" not in said
@@ -173,8 +165,7 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
     (cli.folder / "run" / "events.jsonl").write_text("")
     script = cli.start(BLOCK)
     eventually(lambda: (cli.folder / "err").read_text())
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     why = (
         f"run directory {cli.folder / 'run'} holds a run already (events.jsonl); choose another with --out, or replace "
         "it with --force"
@@ -233,9 +224,7 @@ def test_of_a_job_on_several_nodes_only_the_first_rank_of_all_starts_anything(cl
         ("SLURM_STEP_TASKS_PER_NODE", "2(x3)", True),
     ],
 )
-def test_a_launcher_is_known_by_the_ranks_that_it_has_started(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, is_launched: bool
-) -> None:
+def test_a_launcher_is_known_by_the_ranks_that_it_has_started(monkeypatch, variable, value, is_launched) -> None:
     monkeypatch.setenv(variable, value)
     assert _job() == (os.getppid() if is_launched else os.getpid())
 
@@ -246,8 +235,7 @@ def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Script
     launcher = cli.start(f"import subprocess; sys.exit({rank})")
     cli.counts()
     assert cli.events("run_started")[0]["pid"] == launcher.pid
-    cli.stop()
-    assert launcher.wait(120) == 0
+    assert cli.ended(launcher) == 0
     assert cli.said() == ENDED
 
 
@@ -268,8 +256,7 @@ def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts)
     launcher = cli.start("os.execv(sys.executable, [sys.executable, 'ranks.py'])")
     cli.counts()
     assert cli.events("run_started")[0]["pid"] == launcher.pid
-    cli.stop()
-    assert launcher.wait(120) == 0
+    assert cli.ended(launcher) == 0
     told = [json.loads(line) for line in (cli.folder / "out").read_text().splitlines()]
     assert sorted(told, key=str) == [OTHER_RANK, ENDED]
 
@@ -315,8 +302,7 @@ tell(run.result)
 """)
     cli.counts()
     assert cli.events("run_ended") == []
-    cli.stop()
-    assert script.wait(120) == 0
+    assert cli.ended(script) == 0
     assert cli.said() == ENDED
 
 

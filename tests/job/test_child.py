@@ -211,7 +211,6 @@ def test_nothing_is_sent_once_the_child_was_reaped(monkeypatch: pytest.MonkeyPat
 def test_the_identity_is_the_childs() -> None:
     child = child_job.start(["sleep", "100"], os.environ)
 
-    assert child.identity is not None
     assert child.identity.pid == child.pid
     assert child.identity.is_alive()
     child.kill()
@@ -233,19 +232,33 @@ def test_the_child_leads_its_own_session_and_inherits_directory_and_descriptors(
     assert [*words, third, started] == [pid, pid, str(tmp_path), "y", "third", pid]
 
 
-def test_an_unknown_command_is_127() -> None:
-    with pytest.raises(
-        CommandNotFound, match="command 'nosuchcmd' was not found in PATH; check its spelling"
-    ) as caught:
-        run("nosuchcmd")
-    assert caught.value.exit_status == 127
+AT_ONCE = (child_job.start,)
+AT_ONCE_OR_WAITING = (*AT_ONCE, lambda command, env: child_job.waiting_start(command, env).__enter__())
 
 
-def test_a_path_that_does_not_exist_and_an_empty_command_are_127(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotFound, match="does not exist; check its path"):
-        run(str(tmp_path / "absent"))
-    with pytest.raises(CommandNotFound, match="the command is empty"):
-        run("")
+@pytest.mark.parametrize(
+    ("word", "said", "begins"),
+    [
+        ("nosuchcmd", "command 'nosuchcmd' was not found in PATH; check its spelling", AT_ONCE_OR_WAITING),
+        ("{}/absent", "does not exist; check its path", AT_ONCE_OR_WAITING),
+        ("", "the command is empty", AT_ONCE_OR_WAITING),
+        ("{}/plain", "is not executable: Permission denied; .*chmod \\+x {}/plain", AT_ONCE_OR_WAITING),
+        ("{}", "is a directory; name a program in it", AT_ONCE_OR_WAITING),
+        ("{}/bare/program", "cannot be executed: Not a directory", AT_ONCE),  # what the kernel alone can say
+        ("{}/broken", "an interpreter it needs does not exist; check its first line", AT_ONCE),
+        ("{}/garbage", "neither a script nor a program for this machine", AT_ONCE),
+    ],
+)
+def test_a_command_that_is_not_found_is_127_and_one_that_is_not_executable_is_126(tmp_path, word, said, begins) -> None:
+    script(tmp_path / "plain", "#!/bin/sh\n", mode=0o644)
+    script(tmp_path / "bare", "")
+    script(tmp_path / "broken", "#!/no/such/interpreter\n")
+    script(tmp_path / "garbage", "exit 3 \0\0\n")
+    kind, status = (CommandNotFound, 127) if word in ("nosuchcmd", "{}/absent", "") else (CommandNotExecutable, 126)
+    for begin in begins:
+        with pytest.raises(kind, match=said.format(tmp_path)) as caught:
+            begin([word.format(tmp_path)], os.environ)
+        assert caught.value.exit_status == status
 
 
 @pytest.mark.parametrize("command", ["c" * 5000, "/" + "c" * 5000, "d/" * 2500, "./" + "c" * 300])
@@ -261,40 +274,13 @@ def test_a_word_that_no_program_can_be_given_is_126(command: list[str]) -> None:
         child_job.start(command, os.environ)
 
 
-def test_a_file_without_permission_is_126_and_the_message_says_what_to_do(tmp_path: Path) -> None:
-    path = script(tmp_path / "plain", "#!/bin/sh\n", mode=0o644)
-    with pytest.raises(
-        CommandNotExecutable, match=f"is not executable: Permission denied; .*chmod \\+x {path}"
-    ) as caught:
-        run(path)
-    assert caught.value.exit_status == 126
-
-
-def test_a_directory_is_126(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotExecutable, match="is a directory; name a program in it"):
-        run(str(tmp_path))
-
-
-def test_a_file_in_the_place_of_a_directory_is_126(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotExecutable, match="cannot be executed: Not a directory"):
-        run(script(tmp_path / "file", "") + "/program")
-
-
-def test_a_missing_interpreter_is_126_and_not_a_missing_command(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotExecutable, match="an interpreter it needs does not exist; check its first line"):
-        run(script(tmp_path / "broken", "#!/no/such/interpreter\n"))
-
-
-def test_a_binary_for_no_machine_is_126_and_not_fed_to_the_shell(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotExecutable, match="neither a script nor a program for this machine"):
-        run(script(tmp_path / "garbage", "exit 3 \0\0\n"))
-
-
 def test_a_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path) -> None:
     path = script(tmp_path / "bare", "exit $(($1 + 1))\n")
-
     assert run(path, "41") == 42
     assert child_job.start(["bare", "2"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}).wait() == 3
+    with child_job.waiting_start([path, "6"], os.environ) as job:
+        pass
+    assert job.wait() == 7
 
 
 def test_the_path_searched_is_the_childs(tmp_path: Path) -> None:
@@ -334,31 +320,6 @@ def test_a_waiting_command_inherits_nothing_of_the_waiting(tmp_path: Path) -> No
         pass
     waited.wait()
     assert int(facts.read_text().split()[1], 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
-
-
-def test_a_waiting_command_that_cannot_be_executed_is_refused_as_ever(tmp_path: Path) -> None:
-    file = tmp_path / "script"
-    file.write_text("exit 7\n")
-
-    for command, kind, message in (
-        (["no-such-command-here"], CommandNotFound, "was not found in PATH"),
-        ([""], CommandNotFound, "the command is empty"),
-        ([str(file)], CommandNotExecutable, "is not executable"),
-        ([str(tmp_path)], CommandNotExecutable, "is a directory"),
-    ):
-        with pytest.raises(kind, match=message), child_job.waiting_start(command, os.environ):
-            pass
-
-
-def test_a_waiting_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path) -> None:
-    file = tmp_path / "script"
-    file.write_text("exit $1\n")
-    file.chmod(0o755)
-
-    with child_job.waiting_start([str(file), "7"], os.environ) as job:
-        pass
-
-    assert job.wait() == 7
 
 
 def test_a_waiting_command_is_executed_when_we_die(tmp_path: Path) -> None:
@@ -483,9 +444,7 @@ def terminal() -> Iterator[tuple[int, str]]:
     os.close(master)
 
 
-def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(
-    job: Callable[..., Job], terminal: tuple[int, str]
-) -> None:
+def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(job, terminal) -> None:
     master, name = terminal
     one = job(*FAMILY, tty=name)
     one.ready("child-ready", "grandchild-ready")
@@ -497,9 +456,7 @@ def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(
     assert sum(line.startswith("SIGINT") for line in lines(one.report)) == 2
 
 
-def test_suspend_typed_at_the_terminal_stops_the_job_and_us_until_continued(
-    job: Callable[..., Job], terminal: tuple[int, str]
-) -> None:
+def test_suspend_typed_at_the_terminal_stops_the_job_and_us_until_continued(job, terminal) -> None:
     master, name = terminal
     one = job("sh", "-c", 'sleep 100 & echo "inner $!" >> "$REPORT"; wait', tty=name)
     one.ready("inner")
@@ -565,7 +522,6 @@ def test_a_user_without_a_passwd_entry_keeps_the_ids_sudo_gave() -> None:
 def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
     nobody = pwd.getpwnam("nobody")
     user = invoking_user({"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid), "SUDO_USER": "ignored"})
-    assert user is not None
     assert (user.uid, user.gid) == (nobody.pw_uid, nobody.pw_gid)
 
     out = printed(

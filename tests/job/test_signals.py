@@ -36,66 +36,38 @@ def test_a_time_in_the_past_returns_at_once() -> None:
         assert clock.wait_until(-1.0) is None
 
 
-def test_a_signal_ends_the_wait_and_no_handler_or_default_action_runs() -> None:
-    out = in_a_process_of_its_own(
-        """
+PROGRAMS = {
+    "a signal ends the wait, and no handler or default action runs": """
         with SignalClock() as clock:
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
-            arrived = sorted([clock.wait_until(60), clock.wait_until(60)])
-            print(arrived == [signal.SIGINT, signal.SIGTERM], clock.now() < 20, clock.wait_until(0))
-        """
-    )
-    assert out == "True True None"
-
-
-def test_an_overloaded_loop_whose_deadlines_have_passed_still_sees_signals() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert sorted([clock.wait_until(60), clock.wait_until(60)]) == [signal.SIGINT, signal.SIGTERM]
+            assert clock.now() < 20
+            assert clock.wait_until(0) is None
+        """,
+    "an overloaded loop whose deadlines have passed still sees signals": """
         with SignalClock() as clock:
             os.kill(os.getpid(), signal.SIGTERM)
-            print(int(clock.wait_until(-5)))
-        """
-    )
-    assert int(out) == signal.SIGTERM
-
-
-def test_a_signal_sent_by_a_process_is_not_taken_for_the_terminals() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert clock.wait_until(-5) == signal.SIGTERM
+        """,
+    "a signal sent by a process is not taken for the terminal's": """
         with SignalClock() as clock:
             subprocess.run(["sh", "-c", "kill -INT $PPID"])
             seen = clock.wait_until(60)
             while seen == signal.SIGCHLD:
                 seen = clock.wait_until(60)
-            print(seen == signal.SIGINT, from_terminal(seen))
-        """
-    )
-    assert out == "True False"
-
-
-def test_origin_is_known_only_of_an_arrival() -> None:
-    assert from_terminal(ReceivedSignal(signal.SIGINT, from_terminal=True))
-    assert not from_terminal(ReceivedSignal(signal.SIGINT))
-    assert not from_terminal(signal.SIGINT)
-    assert int(ReceivedSignal(signal.SIGINT)) == signal.SIGINT
-
-
-def test_a_child_that_ends_wakes_the_clock() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert seen == signal.SIGINT
+            assert from_terminal(seen) is False
+        """,
+    "a child that ends wakes the clock": """
         with SignalClock() as clock:
             with clock.lifted():
                 child = subprocess.Popen(["sleep", "0.1"])
-            print(clock.wait_until(60) == signal.SIGCHLD, clock.now() < 20, child.wait())
-        """
-    )
-    assert out == "True True 0"
-
-
-def test_a_child_that_is_only_stopped_and_continued_does_not_wake_the_clock() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert clock.wait_until(60) == signal.SIGCHLD
+            assert clock.now() < 20
+            assert child.wait() == 0
+        """,
+    "a child that is only stopped and continued does not wake the clock": """
         with SignalClock() as clock:
             with clock.lifted():
                 child = subprocess.Popen(["sleep", "100"])
@@ -104,65 +76,83 @@ def test_a_child_that_is_only_stopped_and_continued_does_not_wake_the_clock() ->
                 time.sleep(0.005)
                 child.send_signal(signal.SIGCONT)
                 time.sleep(0.005)
-            print(clock.wait_until(clock.now() + 0.1))
+            woken = clock.wait_until(clock.now() + 0.1)
             child.send_signal(signal.SIGSTOP)
             time.sleep(0.01)
             child.kill()  # this SIGCHLD falls together with the one of the stop
-            print(clock.wait_until(60) == signal.SIGCHLD, child.wait())
-        """
-    )
-    assert out.split("\n") == ["None", "True -9"]
-
-
-def test_a_child_is_waited_for_even_where_sigchld_was_ignored_on_arrival() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert woken is None
+            assert clock.wait_until(60) == signal.SIGCHLD
+            assert child.wait() == -9
+        """,
+    "a child is waited for even where SIGCHLD was ignored on arrival": """
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         with SignalClock() as clock:
             with clock.lifted():
                 child = subprocess.Popen(["sh", "-c", "exit 7"])
-            print(clock.wait_until(60) == signal.SIGCHLD, child.wait())
-        """
-    )
-    assert out == "True 7"
-
-
-def test_a_child_started_with_the_mask_lifted_blocks_nothing() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert clock.wait_until(60) == signal.SIGCHLD
+            assert child.wait() == 7
+        """,
+    "a child started with the mask lifted blocks nothing": """
         with SignalClock() as clock:
             with clock.lifted():
-                subprocess.run(["grep", "-E", "SigBlk", "/proc/self/status"])
-        """
-    )
-    assert int(out.split()[1], 16) == 0
-
-
-def test_a_signal_that_arrives_while_the_mask_is_lifted_is_not_lost() -> None:
-    out = in_a_process_of_its_own(
-        """
+                blocked = subprocess.check_output(["grep", "-E", "SigBlk", "/proc/self/status"])
+        assert int(blocked.split()[1], 16) == 0
+        """,
+    "a signal that arrives while the mask is lifted is not lost": """
         with SignalClock() as clock:
             with clock.lifted():
                 os.kill(os.getpid(), signal.SIGTERM)
-            print(clock.wait_until(60) == signal.SIGTERM, clock.wait_until(0))
-        """
-    )
-    assert out == "True None"
-
-
-def test_a_signal_that_an_earlier_thread_catches_is_reported_within_seconds() -> None:
-    out = in_a_process_of_its_own(
-        """
+            assert clock.wait_until(60) == signal.SIGTERM
+            assert clock.wait_until(0) is None
+        """,
+    "a signal that an earlier thread catches is reported within seconds": """
         import threading
-        released = threading.Event()
-        threading.Thread(target=released.wait).start()  # began before the mask, so signals may go to it
+        # It began before the mask, so signals may go to it.
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
         with SignalClock() as clock:
             os.kill(os.getpid(), signal.SIGTERM)
-            print(clock.wait_until(60) == signal.SIGTERM, clock.now() < 20)
-        released.set()
-        """
-    )
-    assert out == "True True"
+            assert clock.wait_until(60) == signal.SIGTERM
+            assert clock.now() < 20
+        """,
+    "mask and handlers are put back, and late signals do not kill": """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody waits for it any more
+        assert (signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)) == before
+        """,
+    "what asks for no end waits until a session is prepared": """
+        with SignalClock() as clock:
+            with clock.preparing(), clock.lifted():
+                pass
+            with clock.preparing():
+                os.kill(os.getpid(), signal.SIGUSR1)
+            assert clock.wait_until(60) == signal.SIGUSR1
+            os.kill(os.getpid(), signal.SIGTERM)  # held back again
+            assert clock.wait_until(60) == signal.SIGTERM
+        """,
+    "no signal reaches a thread that is started deaf": """
+        import threading
+        masks = []
+        with deaf():
+            thread = threading.Thread(target=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+            thread.start()
+        thread.join()
+        assert signal.SIGTERM in masks[0]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+        """,
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_finds_its_signals_as_it_should(program: str) -> None:
+    in_a_process_of_its_own(program)
+
+
+def test_origin_is_known_only_of_an_arrival() -> None:
+    assert from_terminal(ReceivedSignal(signal.SIGINT, from_terminal=True))
+    assert not from_terminal(ReceivedSignal(signal.SIGINT))
+    assert not from_terminal(signal.SIGINT)
+    assert int(ReceivedSignal(signal.SIGINT)) == signal.SIGINT
 
 
 def test_what_was_ignored_on_arrival_is_neither_reported_nor_fatal() -> None:
@@ -182,18 +172,6 @@ def test_what_was_ignored_on_arrival_is_neither_reported_nor_fatal() -> None:
     bits = int(ignored.split()[1], 16)
     assert bits >> (signal.SIGHUP - 1) & 1
     assert bits >> (signal.SIGINT - 1) & 1
-
-
-def test_mask_and_handlers_are_put_back_and_late_signals_do_not_kill() -> None:
-    out = in_a_process_of_its_own(
-        """
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
-        with SignalClock() as clock:
-            os.kill(os.getpid(), signal.SIGTERM)  # nobody waits for it any more
-        print((signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)) == before)
-        """
-    )
-    assert out == "True"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -224,22 +202,6 @@ def test_a_signal_from_before_the_preparation_ends_the_process_as_it_begins() ->
         status=-signal.SIGTERM,
     )
     assert out == "still here"
-
-
-def test_what_asks_for_no_end_waits_until_a_session_is_prepared() -> None:
-    out = in_a_process_of_its_own(
-        """
-        with SignalClock() as clock:
-            with clock.preparing(), clock.lifted():
-                pass
-            with clock.preparing():
-                os.kill(os.getpid(), signal.SIGUSR1)
-            print(clock.wait_until(60) == signal.SIGUSR1)
-            os.kill(os.getpid(), signal.SIGTERM)  # held back again
-            print(clock.wait_until(60) == signal.SIGTERM)
-        """
-    )
-    assert out.split() == ["True", "True"]
 
 
 def test_what_was_ignored_on_arrival_is_ignored_by_a_session_that_prepares() -> None:
@@ -274,24 +236,21 @@ def test_a_signal_that_comes_before_the_job_is_started_ends_the_process_once_all
     assert out == "closed"
 
 
-def test_no_signal_reaches_a_thread_that_is_started_deaf() -> None:
-    out = in_a_process_of_its_own(
-        """
-        import threading
-        masks = []
-        with deaf():
-            thread = threading.Thread(target=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
-            thread.start()
-        thread.join()
-        print(signal.SIGTERM in masks[0], signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-        """
-    )
-    assert out == "True set()"
+INT, TERM, HUP, QUIT = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
+PASSED_ON = Reaction.RESTORE_AND_FORWARD
 
 
-def test_every_ending_signal_restores_the_caps_and_is_forwarded() -> None:
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        assert SignalPolicy().receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
+@pytest.mark.parametrize(
+    ("received", "reactions"),
+    [
+        ([INT, HUP, QUIT], [PASSED_ON] * 3),
+        ([INT, INT, INT], [PASSED_ON, PASSED_ON, Reaction.KILL]),  # the third, however far apart they come
+        ([INT, TERM, TERM, INT, TERM], [PASSED_ON] * 5),  # others are no interrupts
+    ],
+)
+def test_what_asks_for_the_end_restores_the_caps_and_is_forwarded(received, reactions) -> None:
+    policy = SignalPolicy()
+    assert [policy.receive(one, 1.0 + 500.0 * place) for place, one in enumerate(received)] == reactions
 
 
 def test_the_other_signals_have_meanings_of_their_own() -> None:
@@ -302,19 +261,6 @@ def test_the_other_signals_have_meanings_of_their_own() -> None:
     assert policy.receive(signal.SIGTSTP, 1.0) is Reaction.SUSPEND
     assert policy.receive(signal.SIGCHLD, 1.0) is Reaction.CHECK_CHILDREN
     assert policy.kill_at_s is None  # none of them asks the child to end
-
-
-def test_the_third_interrupt_kills_however_far_apart_they_come() -> None:
-    policy = SignalPolicy()
-    reactions = [policy.receive(signal.SIGINT, t_s) for t_s in (1.0, 500.0, 90_000.0)]
-
-    assert reactions == [Reaction.RESTORE_AND_FORWARD, Reaction.RESTORE_AND_FORWARD, Reaction.KILL]
-
-
-def test_other_signals_do_not_count_as_interrupts() -> None:
-    policy = SignalPolicy()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
-        assert policy.receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
 
 
 def test_patience_is_endless_unless_asked_for() -> None:

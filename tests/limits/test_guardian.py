@@ -109,18 +109,14 @@ def test_the_journal_names_boot_owner_and_job(state_dir, gpu):
         StateDir(state_dir) as state,
     ):
         entry = Journal(state).load(gpu.uuid)
-        assert entry is not None
         assert (entry.boot_id, entry.owner, entry.job) == (boot_id(), own_identity(), own_identity())
 
 
 def test_a_second_guardian_on_the_device_is_refused_with_the_pid_of_the_first(state_dir, gpu):
     with unwatched(state_dir, gpu) as first:
         first.set_caps([200.0])
-        with (
-            pytest.raises(DeviceLocked, match=f"is controlled by autocap with PID {os.getpid()}"),
-            unwatched(state_dir, gpu),
-        ):
-            pass
+        with pytest.raises(DeviceLocked, match=f"is controlled by autocap with PID {os.getpid()}"):
+            unwatched(state_dir, gpu).__enter__()
         assert limit_w(gpu) == 200.0
         assert not first.beat()
 
@@ -319,7 +315,6 @@ def test_where_a_limit_cannot_be_put_back_the_others_are_and_its_entry_stays_for
         refuse.touch()
         first, second = guardian.restore()
         assert (first.restored, second.restored) == (False, True)
-        assert first.note is not None
         assert "260 W could not be put back" in first.note
     assert [limit_w(gpu) for gpu in two_gpus] == [200.0, 250.0]
     assert len(left_behind(state_dir)) == 1
@@ -377,20 +372,14 @@ def test_without_a_journal_nothing_is_set(state_dir, gpu):
 
 def test_without_a_watchdog_nothing_is_set_and_nothing_is_left(state_dir, gpu):
     guardian = Guardian(kind="unheard-of", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir)
-    with (
-        pytest.raises(GuardError, match=r"watchdog process does not watch: .*'unheard-of'.*; without it no cap"),
-        guardian,
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"watchdog process does not watch: .*'unheard-of'.*; without it no cap"):
+        guardian.__enter__()
     assert left_behind(state_dir) == []
 
 
 def test_a_watchdog_that_is_not_ready_in_time_is_as_good_as_none(state_dir, gpu):
-    with (
-        pytest.raises(GuardError, match=r"it was not ready within 0\.001 s"),
-        guard(state_dir, gpu, ready_timeout_s=0.001),
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"it was not ready within 0\.001 s"):
+        guard(state_dir, gpu, ready_timeout_s=0.001).__enter__()
     assert left_behind(state_dir) == []
 
 
@@ -408,40 +397,35 @@ def test_a_start_does_not_guard_a_limit_that_a_dead_run_left_and_that_cannot_be_
     leave_entry(state_dir, gpu)
     file_device.put(gpu.uuid, 200.0)
     Path(gpu.uuid + ".refuse").touch()
-    with (
-        pytest.raises(GuardError, match=r"earlier run left a limit behind; .*260 W could not be put back"),
-        unwatched(state_dir, gpu),
-    ):
-        pass
+    with pytest.raises(GuardError, match=r"earlier run left a limit behind; .*260 W could not be put back"):
+        unwatched(state_dir, gpu).__enter__()
     assert len(left_behind(state_dir)) == 1  # the entry, which alone knows of the 260 W
 
 
-def test_a_start_leaves_alone_what_somebody_set_after_a_run_was_killed(state_dir, gpu):
-    leave_entry(state_dir, gpu)
-    file_device.put(gpu.uuid, 230.0)
+@pytest.mark.parametrize(
+    ("changes", "there_w", "note"),
+    [
+        ({}, 230.0, "230 W was set by somebody else since"),
+        # Perhaps the very value, but nothing of ours outlives a reboot.
+        ({"boot_id": "another boot"}, 200.0, "the entry is from before a reboot, dropped"),
+    ],
+)
+def test_a_start_leaves_alone_what_is_not_ours_any_more_and_says_so(state_dir, gpu, changes, there_w, note):
+    leave_entry(state_dir, gpu, **changes)
+    file_device.put(gpu.uuid, there_w)
     with unwatched(state_dir, gpu) as guardian:
-        assert guardian.original_w == (230.0,)
-        assert "230 W was set by somebody else since" in guardian.notes[0]
-
-
-def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu):
-    leave_entry(state_dir, gpu, boot_id="another boot")
-    file_device.put(gpu.uuid, 200.0)  # perhaps the very value, but nothing of ours outlives a reboot
-    with unwatched(state_dir, gpu) as guardian:
-        assert guardian.original_w == (200.0,)
-        assert guardian.notes == (f"{gpu.uuid}: the entry is from before a reboot, dropped",)
-    assert limit_w(gpu) == 200.0
+        assert guardian.original_w == (there_w,)
+        (said,) = guardian.notes
+        assert said.startswith(f"{gpu.uuid}: {note}")
+    assert limit_w(gpu) == there_w
 
 
 def test_an_owner_that_lives_is_respected_even_if_its_lock_file_was_removed(state_dir, gpu):
     parent = identify(os.getppid())
     assert parent is not None
     leave_entry(state_dir, gpu, owner=parent)
-    with (
-        pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"),
-        unwatched(state_dir, gpu),
-    ):
-        pass
+    with pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"):
+        unwatched(state_dir, gpu).__enter__()
 
 
 def test_a_forked_child_neither_restores_nor_sets(state_dir, gpu):

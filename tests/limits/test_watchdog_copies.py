@@ -117,21 +117,14 @@ def scene(state_dir: Path, gpu: GpuInfo, owner: ProcessId) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("become", GONE)
 @pytest.mark.parametrize("dead", [True, False], ids=["dead", "silent"])
-def test_the_limit_is_put_back_whatever_becomes_of_the_state_directory(state_dir, gpu, become, dead):
+@pytest.mark.parametrize("there_w", [None, 150.0], ids=["ours", "somebody else's"])  # 150 W is of the older entry
+def test_our_limit_alone_is_put_back_whatever_becomes_of_the_state_directory(state_dir, gpu, become, dead, there_w):
     with scene(state_dir, gpu, DEAD if dead else own_identity()) as on:
         become(state_dir)
+        if there_w is not None:
+            file_device.put(gpu.uuid, there_w)
         (on.watchdog._settle_all if dead else on.watchdog._put_all_back)()
-        assert at(gpu, 260.0)()
-
-
-@pytest.mark.parametrize("become", GONE)
-@pytest.mark.parametrize("dead", [True, False], ids=["dead", "silent"])
-def test_somebody_elses_limit_stays_whatever_becomes_of_the_state_directory(state_dir, gpu, become, dead):
-    with scene(state_dir, gpu, DEAD if dead else own_identity()) as on:
-        become(state_dir)
-        file_device.put(gpu.uuid, 150.0)  # of the older entry: what is ours by now is 200 W
-        (on.watchdog._settle_all if dead else on.watchdog._put_all_back)()
-        assert at(gpu, 150.0)()
+        assert at(gpu, there_w or 260.0)()
 
 
 @pytest.mark.parametrize("become", GONE)

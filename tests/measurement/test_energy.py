@@ -17,16 +17,11 @@ def node(
     return NodeReading(t_s=t_s, power_w=power_w, whole=whole, energy_j=energy_j)
 
 
-def test_the_rest_of_the_machine_is_added_to_the_gpus() -> None:
+@pytest.mark.parametrize(("whole", "gpus", "energy_j"), [(False, 2, (1000.0, 400.0)), (True, 1, (600.0, 200.0))])
+def test_the_rest_of_the_machine_is_added_to_the_gpus_and_a_meter_of_it_all_stands_alone(whole, gpus, energy_j) -> None:
     meter = EnergyMeter()
-    assert all(meter.add(sample(t_s, node=node(t_s), gpus=2)) for t_s in (0.0, 1.0, 2.0))
-    assert (meter.energy_j, meter.energy.gpus) == (pytest.approx(1000.0), pytest.approx(400.0))
-
-
-def test_a_meter_of_the_whole_machine_stands_alone() -> None:
-    meter = EnergyMeter()
-    assert all(meter.add(sample(t_s, node=node(t_s, whole=True))) for t_s in (0.0, 1.0, 2.0))
-    assert (meter.energy_j, meter.energy.gpus) == (pytest.approx(600.0), pytest.approx(200.0))
+    assert all(meter.add(sample(t_s, node=node(t_s, whole=whole), gpus=gpus)) for t_s in (0.0, 1.0, 2.0))
+    assert (meter.energy_j, meter.energy.gpus) == pytest.approx(energy_j)
 
 
 def test_a_slow_reading_is_held_until_the_stamp_of_the_next() -> None:

@@ -33,7 +33,6 @@ def test_it_is_the_second_percentile_of_what_was_seen_before_the_first_iteration
 def test_the_gpus_count_where_the_source_is_of_the_rest_alone() -> None:
     whole, _ = estimate(StepProgress())
     beside, _ = estimate(StepProgress(), whole=False)
-    assert whole is not None
     assert beside == pytest.approx(whole + 50.0, abs=5.0)
 
 

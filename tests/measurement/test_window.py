@@ -20,9 +20,7 @@ def collect(window: Window, **job: float) -> Window:
 
 def test_a_constant_job_is_measured_exactly() -> None:
     found = collect(Window((200.0,)), seconds=20.0, period_s=0.5, power_w=200.0).measure()
-    assert found is not None
-    assert found.period_s == pytest.approx(0.5)
-    assert found.energy_per_iteration_j == pytest.approx(100.0)
+    assert (found.period_s, found.energy_per_iteration_j) == (pytest.approx(0.5), pytest.approx(100.0))
     assert found.power_w == pytest.approx(200.0)
     assert found.iterations == 39  # the first mark only begins the window
     assert found.energy_rel_stderr == pytest.approx(0.0, abs=1e-9)
@@ -58,7 +56,6 @@ def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
     window = collect(Window((200.0,)), seconds=10.0)
     window.add(Meter().of(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),))))
     found = window.measure()
-    assert found is not None
     assert not found.valid
     assert found.reason == "a power reading is missing"
 
@@ -77,7 +74,6 @@ def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None
         sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
         window.add(meter.of(sample, progress.marks(sample)))
     found = window.measure()
-    assert found is not None
     assert found.cap_binding is True
 
 
@@ -93,7 +89,6 @@ def clocked(*clocks_hz: tuple[float | None, ...]) -> Window:
 
 def test_the_clock_is_the_mean_of_the_slowest_device_at_each_moment() -> None:
     found = clocked((1.2e9, 1.5e9), (1.6e9, 1.4e9)).measure()
-    assert found is not None
     assert found.sm_clock_hz == pytest.approx(1.3e9)
     longer = replace(found, duration_s=3 * found.duration_s, sm_clock_hz=0.9e9)
     assert pool([found, longer]).sm_clock_hz == pytest.approx(1.0e9)
@@ -108,14 +103,12 @@ def test_the_clock_before_the_window_began_is_not_in_its_mean() -> None:
         window.add(meter.of(sample, progress.marks(sample)))
     window.trim(10.0)
     found = window.measure()
-    assert found is not None
     assert found.sm_clock_hz == pytest.approx(1.5e9)
 
 
 @pytest.mark.parametrize("missing", [None, 0.0])
 def test_a_clock_that_not_all_devices_tell_at_every_moment_is_unknown(missing: float | None) -> None:
     found = clocked((1.2e9, 1.5e9), (1.2e9, missing)).measure()
-    assert found is not None
     assert found.sm_clock_hz is None
     known = replace(found, sm_clock_hz=1.2e9)
     assert pool([known, found]).sm_clock_hz is None
@@ -151,8 +144,7 @@ def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> N
     a = measurement(100.0, 0.5, iterations=100, energy_error=0.01, period_error=0.01)
     b = measurement(103.0, 0.5, iterations=300, energy_error=0.01, period_error=0.01)
     both = pool([a, b])
-    assert both.energy_per_iteration_j == pytest.approx(102.25)
-    assert both.iterations == 400
+    assert (both.energy_per_iteration_j, both.iterations) == (pytest.approx(102.25), 400)
     more = student_factor(14) / student_factor(7)  # two errors of eight batches each are known better than one
     assert both.period_rel_stderr == pytest.approx(more * 0.01 * np.hypot(0.25, 0.75))
 
@@ -165,9 +157,7 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
     late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
     window.add(meter.of(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late))
     found = window.measure()
-    assert found is not None
-    assert found.period_s == pytest.approx(0.5)
-    assert found.duration_s == pytest.approx(10.0)
+    assert (found.period_s, found.duration_s) == (pytest.approx(0.5), pytest.approx(10.0))
     assert found.energy_per_iteration_j == pytest.approx(100.0)
 
 
@@ -204,9 +194,7 @@ def node_window(refresh_s: float, noise: float, seed: int, *, seconds: float = 2
 
 def test_the_nodes_energy_is_measured_with_the_gpus_beside_it() -> None:
     found = node_window(1.0, 0.0, 0).measure()
-    assert found is not None
     assert (found.power_w, found.energy_per_iteration_j) == (pytest.approx(800.0), pytest.approx(200.0))
-    assert found.gpu is not None
     assert (found.gpu.power_w, found.of_gpus().energy_per_iteration_j) == (pytest.approx(200.0), pytest.approx(50.0))
 
 
@@ -230,7 +218,6 @@ def test_windows_of_the_node_are_pooled_with_their_gpus() -> None:
     found = node_window(1.0, 0.0, 0).measure()
     assert found is not None
     both = pool([found, found])
-    assert both.gpu is not None
     assert (both.power_w, both.gpu.power_w) == (pytest.approx(800.0), pytest.approx(200.0))
 
 
@@ -242,7 +229,6 @@ def test_an_iteration_that_holds_something_else_is_left_out() -> None:
     marks = [Mark(t_s=float(end_s), iterations=float(count)) for count, end_s in enumerate(ends_s)]
     window.add(meter.of(Sample(t_s=45.05, readings=(Reading(t_s=45.05, power_w=200.0),)), marks))
     found = window.measure()
-    assert found is not None
     assert (found.period_s, found.iterations) == (pytest.approx(0.5), 40)
 
 
@@ -254,7 +240,6 @@ def test_iterations_after_the_last_known_energy_do_not_count_yet() -> None:
         marks = [Mark(t_s=t_s, iterations=float(tick // 5))] if tick % 5 == 0 else []
         window.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=counter_j),)), marks))
     found = window.measure()
-    assert found is not None
     assert window.iterations == found.iterations == 30
     assert found.power_w == pytest.approx(200.0)
 

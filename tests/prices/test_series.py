@@ -16,8 +16,7 @@ ROWS = b"time,EUR/MWh\n2026-01-31T17:00:00+01:00,112.5\n2026-01-31T17:00:00Z,-20
 
 def test_rows_hold_until_the_next_and_nothing_is_known_from_an_empty_one_on() -> None:
     series = parse(ROWS, "rows", PRICE)
-    assert series.currency == "EUR"
-    assert series.steps == ((T0, 0.1125), (T0 + 3600, -0.02), (T0 + 9000, None))
+    assert (series.currency, series.steps) == ("EUR", ((T0, 0.1125), (T0 + 3600, -0.02), (T0 + 9000, None)))
     assert series.quote(T0 + 10, T0) == Quote(kind=PRICE, values=((0.0, 0.1125), (3600.0, -0.02)), until_s=9000.0)
     assert series.quote(T0 + 3600, T0 - 5) == Quote(kind=PRICE, values=((3605.0, -0.02),), until_s=9005.0)
     assert series.quote(T0 + 9000, T0) is None
@@ -50,7 +49,6 @@ def test_the_last_row_holds_as_long_as_the_one_before_and_a_lone_one_for_an_hour
 )
 def test_units_stand_in_the_heading(heading: str, kind: str, per_kwh: float, currency: str | None) -> None:
     unit = unit_in(heading)
-    assert unit is not None
     assert (unit.kind, unit.currency) == (kind, currency)
     assert math.isclose(unit.per_kwh, per_kwh)
 

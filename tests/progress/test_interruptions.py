@@ -39,7 +39,6 @@ def test_a_checkpoint_hides_no_steps_whatever_it_draws(gaps_s: dict[int, float],
     begun_s, t_s, power_w = interrupted(gaps_s, levels_w, 10.0 + sum(gaps_s.values()) * 2, seed=1)
     estimate = detect(t_s, power_w, update_s=READ_S)
     assert estimate.verdict is Verdict.PERIODIC
-    assert estimate.period_s is not None
     multiple = round(estimate.period_s / STEP_S)
     assert multiple in (1, 2)
     inside = begun_s[(begun_s > estimate.start_s) & (begun_s < estimate.end_s)]
@@ -47,7 +46,6 @@ def test_a_checkpoint_hides_no_steps_whatever_it_draws(gaps_s: dict[int, float],
     realised_s = (inside[-1] - inside[0] - stood_s) / (len(inside) - 1)
     assert estimate.period_s / multiple == pytest.approx(realised_s, rel=0.02)
     cycles = count(estimate, t_s, power_w, update_s=READ_S, window_s=0.0)
-    assert cycles is not None
     for number, gap_s in gaps_s.items():
         middle_s = begun_s[number] - gap_s / 2
         assert any(start_s < middle_s < end_s for start_s, end_s in cycles.excluded) or middle_s > t_s[-1]

@@ -36,7 +36,6 @@ def recorded(
 def window(model: SensorModel, recording: tuple[Floats, Floats, Floats, Floats]) -> Window | None:
     t_s, power_w, looks_s, energy_j = recording
     moved = moved_at(looks_s, energy_j)
-    assert moved is not None
     return learned(t_s, power_w, *moved, update_s=model.update_s)
 
 
@@ -52,9 +51,7 @@ def window(model: SensorModel, recording: tuple[Floats, Floats, Floats, Floats])
         (0.1, 0.1, 0.1, 0.05, False),
     ],
 )
-def test_what_is_said_of_the_window_holds_within_its_error(
-    update_s: float, window_s: float, counter_s: float, poll_s: float, often: bool
-) -> None:
+def test_what_is_said_of_the_window_holds_within_its_error(update_s, window_s, counter_s, poll_s, often) -> None:
     said = 0
     for seed in range(9):
         model = SensorModel(

@@ -85,9 +85,10 @@ def child(relay: Relay, *command: str, user: InvokingUser | None = None) -> Chil
     return STARTED[-1]
 
 
-def status(job: ChildJob) -> int:
-    """The job's exit status, which it must come to."""
+def status(job: ChildJob, relay: Relay | None = None) -> int:
+    """The job's exit status, which it must come to, and the relay to its end."""
     eventually(lambda: job.poll() is not None)
+    assert relay is None or ended(relay)
     return job.wait()
 
 
@@ -100,8 +101,7 @@ def relayed(*command: str, pattern: str = "x", user: InvokingUser | None = None)
     with tempfile.TemporaryFile() as file:
         with Relay.start(pattern, sink=file.fileno()) as relay:
             job = child(relay, *command, user=user)
-            assert status(job) == 0
-            assert ended(relay)
+            assert status(job, relay) == 0
             counted = relay.read(0.0)
         file.seek(0)
         return file.read(), counted
@@ -143,32 +143,24 @@ class TestPattern:
 
 
 class TestLineCounter:
-    def test_without_a_group_lines_that_match_are_counted(self) -> None:
-        assert count_of("loss=", b"loss=1\nnothing\nloss=2 loss=3\n") == 2
-
-    def test_nothing_is_known_before_the_first_match(self) -> None:
-        assert count_of("loss=", b"nothing\n") is None
-
-    def test_a_first_group_that_is_a_number_is_the_count(self) -> None:
-        assert count_of(r"step (\d+)", b"step 10\nstep 20\n") == 20
-
-    def test_a_first_group_that_is_no_number_leaves_the_lines_to_be_counted(self) -> None:
-        assert count_of(r"(step|iter) (\d+)", b"step 10\niter 20\nstep 30\n") == 3
-
-    def test_the_group_named_n_is_the_number_wherever_it_stands(self) -> None:
-        assert count_of(r"(step|iter) (?P<n>\d+)", b"step 10\niter 20\n") == 20
-
-    def test_a_line_whose_group_named_n_is_no_number_counts_nothing(self) -> None:
-        assert count_of(r"step (?P<n>\S+)", b"step one\nstep two\n") is None
-
-    def test_a_group_that_takes_no_part_in_a_match_counts_nothing(self) -> None:
-        assert count_of(r"step (\d+)?", b"step 4\nstep\n") == 4
-
-    def test_commas_between_thousands_belong_to_the_number(self) -> None:
-        assert count_of(r"step ([\d,]+)", b"step 1,200\n") == 1200
-
-    def test_a_number_too_long_for_the_board_counts_nothing(self) -> None:
-        assert count_of(r"step (\d+)", b"step 7\nstep " + b"9" * 19 + b"\n") == 7
+    @pytest.mark.parametrize(
+        ("pattern", "output", "count"),
+        [
+            ("loss=", b"loss=1\nnothing\nloss=2 loss=3\n", 2),  # without a group lines that match
+            ("loss=", b"nothing\n", None),  # nothing is known before the first match
+            (r"step (\d+)", b"step 10\nstep 20\n", 20),  # a first group that is a number
+            (r"(step|iter) (\d+)", b"step 10\niter 20\nstep 30\n", 3),  # and one that is none
+            (r"(step|iter) (?P<n>\d+)", b"step 10\niter 20\n", 20),  # the group named n, wherever it stands
+            (r"step (?P<n>\S+)", b"step one\nstep two\n", None),  # which has to be a number
+            (r"step (\d+)?", b"step 4\nstep\n", 4),  # a group that takes no part in a match
+            (r"step ([\d,]+)", b"step 1,200\n", 1200),  # commas between thousands
+            (r"step (\d+)", b"step 7\nstep " + b"9" * 19 + b"\n", 7),  # a number too long for the board
+            ("done", b"done", 1),  # the last line may lack its end
+            ("step", b"\xff\xfe step \x80\n", 1),  # bytes that are no text hide no match
+        ],
+    )
+    def test_lines_are_counted_or_the_number_in_them_is_the_count(self, pattern, output, count) -> None:
+        assert count_of(pattern, output) == count
 
     def test_a_progress_bar_redrawn_with_carriage_returns_is_one_line_a_redraw(self) -> None:
         bar = b"".join(b"\r%3d%%|##| %d/50 [00:01<00:02]" % (2 * n, n) for n in range(1, 51))
@@ -185,12 +177,6 @@ class TestLineCounter:
         counter.read(b"2\n")
         assert counter.count == 12
 
-    def test_the_last_line_may_lack_its_end(self) -> None:
-        assert count_of("done", b"done") == 1
-
-    def test_bytes_that_are_no_text_do_not_hide_a_match(self) -> None:
-        assert count_of("step", b"\xff\xfe step \x80\n") == 1
-
     def test_of_a_line_without_end_the_first_4_kib_are_looked_at_and_kept(self) -> None:
         counter = LineCounter(compile_pattern("needle"))
         for _ in range(100):
@@ -200,11 +186,13 @@ class TestLineCounter:
 
 
 class TestNumbers:
-    def test_the_count_is_the_number(self) -> None:
-        assert counts(10, 20, 30) == [10, 20, 30]
-
-    def test_a_number_shown_again_counts_nothing(self) -> None:
-        assert counts(1, 1, 2, 2) == [1, 1, 2, 2]
+    @pytest.mark.parametrize(
+        ("shown", "counted"),
+        [((10, 20, 30), [10, 20, 30]), ((1, 1, 2, 2), [1, 1, 2, 2])],
+        ids=["the number", "shown again it counts nothing"],
+    )
+    def test_the_count_is_the_number(self, shown, counted) -> None:
+        assert counts(*shown) == counted
 
     @pytest.mark.parametrize("epoch", [(0, 1, 2, 3), (1, 2, 3, 4), (0, 10, 20, 30), (10, 20, 30, 40)])
     def test_a_new_epoch_goes_on_at_the_same_pace(self, epoch: tuple[int, ...]) -> None:
@@ -277,8 +265,7 @@ def test_output_is_passed_on_at_once_line_or_not() -> None:
         job = child(relay, "sh", "-c", "printf a; exec sleep 100")
         assert read(ours, 1) == b"a"
         job.kill()
-        status(job)
-        assert ended(relay)
+        status(job, relay)
     os.close(sink)
     assert read(ours) == b""
     os.close(ours)
@@ -287,20 +274,12 @@ def test_output_is_passed_on_at_once_line_or_not() -> None:
 def test_lines_are_counted_with_the_time_of_the_last_on_the_runs_clock() -> None:
     before = time.monotonic()
     _, counted = relayed("printf", "step 1\\nstep 2\\nother\\n", pattern="step")
-    assert counted is not None
     assert counted.count == 2
     assert before < counted.t_s < time.monotonic()
 
 
-def test_the_number_in_a_line_is_the_count() -> None:
-    _, counted = relayed("printf", "step 10\\nstep 25\\n", pattern=r"step (\d+)")
-    assert counted is not None
-    assert counted.count == 25
-
-
 def test_a_pattern_beyond_ascii_reaches_the_relay() -> None:
     _, counted = relayed("printf", "%s\\n", "Schritt für Schritt", pattern="für")
-    assert counted is not None
     assert counted.count == 1
 
 
@@ -314,8 +293,7 @@ def test_the_count_can_be_read_while_the_child_runs() -> None:
         eventually(lambda: (reading := relay.read(0.0)) is not None and reading.count == 2)
         assert relay.fault is None
         job.kill()
-        status(job)
-        assert ended(relay)
+        status(job, relay)
 
 
 def test_numbers_beyond_all_measure_stop_the_counting_and_not_the_output() -> None:
@@ -329,9 +307,7 @@ def test_a_pattern_that_explodes_stops_the_counting_and_not_the_output() -> None
     with tempfile.TemporaryFile() as file, Relay.start("^(a+)+$", sink=file.fileno()) as relay:
         line = "a" * 60 + "b"
         job = child(relay, "sh", "-c", f"echo aaa; sleep 0.05; echo {line}; echo aaa; echo end")
-        assert status(job) == 0
-        assert ended(relay)
-        assert relay.fault is not None
+        assert status(job, relay) == 0
         assert "more than 0.25 s" in relay.fault
         assert relay.read(0.0) is None or relay.read(0.0).count == 1  # type: ignore[union-attr]
         file.seek(0)
@@ -362,15 +338,12 @@ def driver(*command: str) -> tuple["subprocess.Popen[bytes]", int]:
     process = subprocess.Popen(
         [PYTHON, "-c", DRIVER, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
-    assert process.stderr is not None
     began = process.stderr.readline().split()
     return process, int(began[1])
 
 
 def test_the_relay_outlives_the_controller_up_to_the_last_byte() -> None:
     process, relay_pid = driver("sh", "-c", LINES)
-    assert process.stdout is not None
-    assert process.stderr is not None
     with process.stdout, process.stderr:
         first = process.stdout.read(50)
         process.kill()
@@ -403,14 +376,11 @@ def test_a_reader_that_goes_away_ends_a_child_that_writes_as_without_us() -> Non
         job = child(relay, "yes")
         read(ours, 1000)
         os.close(ours)
-        assert status(job) == 128 + signal.SIGPIPE
-        assert ended(relay)
+        assert status(job, relay) == 128 + signal.SIGPIPE
     os.close(sink)
 
 
-def test_a_child_that_was_silent_when_the_reader_went_away_meets_it_at_its_first_write(
-    gate: tuple[str, Callable[[], int]],
-) -> None:
+def test_a_child_that_was_silent_when_the_reader_went_away_meets_it_at_its_first_write(gate) -> None:
     ours, sink = os.pipe()
     with Relay.start("x", sink=sink) as relay:
         job = child(relay, "sh", "-c", f"{gate[0]}; echo hello; exit 3")
@@ -431,8 +401,7 @@ def test_a_fifo_may_be_without_a_reader_for_a_while(tmp_path: Path, gate: tuple[
         time.sleep(0.05)  # for the relay to see that there is no reader, were it to look
         second = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
         gate[1]()
-        assert status(job) == 0
-        assert ended(relay)
+        assert status(job, relay) == 0
         assert read(second, 6) == b"hello\n"
     for fd in (second, sink):
         os.close(fd)
@@ -441,10 +410,8 @@ def test_a_fifo_may_be_without_a_reader_for_a_while(tmp_path: Path, gate: tuple[
 def test_a_full_disk_costs_bytes_and_not_the_job() -> None:
     with open("/dev/full", "wb", buffering=0) as full, Relay.start("line", sink=full.fileno()) as relay:
         job = child(relay, "sh", "-c", "echo line; sleep 0.05; echo line")
-        assert status(job) == 0
-        assert ended(relay)
+        assert status(job, relay) == 0
         reading = relay.read(0.0)
-        assert reading is not None
         assert reading.count == 2
 
 
@@ -457,8 +424,7 @@ def test_a_slow_reader_slows_the_child_and_loses_nothing() -> None:
         first = read(ours, 300_000, at_once=1000)
         time.sleep(0.1)
         rest = read(ours, 700_000)
-        assert status(job) == 0
-        assert ended(relay)
+        assert status(job, relay) == 0
         assert first + rest == random.Random(1).randbytes(1_000_000)
     os.close(sink)
     assert read(ours) == b""
@@ -472,8 +438,7 @@ def test_a_sink_that_does_not_block_loses_nothing() -> None:
         job = child(relay, PYTHON, "-c", NOISE, "300000")
         time.sleep(0.1)  # so that it is full
         assert read(ours, 300_000) == random.Random(1).randbytes(300_000)
-        assert status(job) == 0
-        assert ended(relay)
+        assert status(job, relay) == 0
     os.close(sink)
     os.close(ours)
 
@@ -519,8 +484,7 @@ def test_a_signal_ends_our_wait_for_the_output() -> None:
         job = child(relay, "sleep", "100")
         assert not relay.drain(Interrupted(), math.inf)
         job.kill()
-        status(job)
-        assert ended(relay)
+        status(job, relay)
 
 
 @pytest.fixture
@@ -536,12 +500,10 @@ def test_a_terminal_stays_a_terminal_of_the_same_size(terminal: tuple[int, int])
     ours, sink = terminal
     program = "import os, sys; print(sys.stdout.isatty(), os.get_terminal_size(1)); print('end', end='')"
     with Relay.start("end", sink=sink) as relay:
-        assert status(child(relay, PYTHON, "-c", program)) == 0
-        assert ended(relay)
+        assert status(child(relay, PYTHON, "-c", program), relay) == 0
         reading = relay.read(0.0)
     # The terminal itself makes \r\n of \n, and only once.
     assert read(ours, up_to=b"end") == b"True os.terminal_size(columns=77, lines=33)\r\nend"
-    assert reading is not None
     assert reading.count == 1
 
 
@@ -557,8 +519,7 @@ def test_a_terminal_that_changes_its_size_does_so_for_the_child(terminal: tuple[
         read(ours, 1)
         fcntl.ioctl(sink, termios.TIOCSWINSZ, struct.pack("4H", 50, 99, 0, 0))
         read(ours, up_to=b"end")
-        assert status(job) == 0
-        assert ended(relay)
+        assert status(job, relay) == 0
 
 
 def test_every_byte_arrives_at_a_terminal(terminal: tuple[int, int]) -> None:
@@ -574,8 +535,7 @@ def test_every_byte_arrives_at_a_terminal(terminal: tuple[int, int]) -> None:
     reader = threading.Thread(target=read_all)
     reader.start()
     with Relay.start("x", sink=sink) as relay:
-        assert status(child(relay, PYTHON, "-c", NOISE, "1000000")) == 0
-        assert ended(relay)
+        assert status(child(relay, PYTHON, "-c", NOISE, "1000000"), relay) == 0
     reader.join(PATIENCE_S)
     assert got == random.Random(1).randbytes(1_000_000)
 
@@ -601,8 +561,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
     before = open_descriptors(), in_memory()
     with tempfile.TemporaryFile() as file, Relay.start("x", sink=file.fileno()) as relay:
-        assert status(child(relay, "echo", "x")) == 0
-        assert ended(relay)
+        assert status(child(relay, "echo", "x"), relay) == 0
         pid = relay.pid
     assert (open_descriptors(), in_memory()) == before
     assert not Path(f"/proc/{pid}").exists()
@@ -667,6 +626,5 @@ def test_under_sudo_the_childs_terminal_is_its_own(terminal: tuple[int, int]) ->
     user = nobody()
     with acting_as(user), Relay.start("x", sink=sink) as relay:
         command = "stat -L -c %U /proc/self/fd/1; echo y > $(readlink /proc/$$/fd/1); echo end"
-        assert status(child(relay, "sh", "-c", command, user=user)) == 0
-        assert ended(relay)
+        assert status(child(relay, "sh", "-c", command, user=user), relay) == 0
     assert read(ours, up_to=b"end").startswith(b"nobody\r\ny\r\n")

@@ -73,6 +73,9 @@ def slots_taken(step_map: StepMap) -> int:
     return sum(table[at : at + 8] != bytes(8) for at in range(0, len(table), step_hook.SLOT_BYTES))
 
 
+class Optimizer: ...
+
+
 class TestCounter:
     """One process's count, made of those of its optimisers."""
 
@@ -81,8 +84,6 @@ class TestCounter:
         return step_hook.StepCounter(str(step_map.path))
 
     def test_of_two_optimisers_the_busier_one_counts(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
-        class Optimizer: ...
-
         critic, generator = Optimizer(), Optimizer()
         for iteration in range(1, 21):
             for _ in range(5):
@@ -91,43 +92,27 @@ class TestCounter:
             if iteration > 1:  # the one that is met second counts once
                 assert count(step_map) == 5 * iteration
 
-    def test_an_optimiser_made_anew_every_epoch_never_stalls_the_count(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
-        class Optimizer: ...
-
+    def test_an_optimiser_made_anew_every_epoch_never_stalls_the_count(self, counter, step_map) -> None:
         for epoch in range(10):
             optimizer = Optimizer()
             for step in range(7):
                 counter.optimizer_stepped(optimizer)
                 assert count(step_map) == epoch * 7 + step + 1
 
-    def test_an_optimiser_for_one_step_only_counts_as_well(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
-        class Optimizer: ...
-
+    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter, step_map) -> None:
         kept = [Optimizer() for _ in range(30)]
         for optimizer in kept:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 30
 
-    def test_one_optimiser_a_layer_counts_once_an_iteration(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
-        class Optimizer: ...
-
+    def test_one_optimiser_a_layer_counts_once_an_iteration(self, counter, step_map) -> None:
         layers = [Optimizer() for _ in range(50)]
         for _ in range(11):
             for optimizer in layers:
                 counter.optimizer_stepped(optimizer)
         assert count(step_map) == 50 + 10  # each counts when it is met, then all go up together
 
-    def test_an_older_optimiser_that_goes_on_alone_is_counted_again_after_a_few_steps(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
-        class Optimizer: ...
-
+    def test_an_older_optimiser_that_goes_on_alone_is_counted_again_after_a_few_steps(self, counter, step_map) -> None:
         first, second = Optimizer(), Optimizer()
         counter.optimizer_stepped(first)
         for _ in range(100):
@@ -137,16 +122,12 @@ class TestCounter:
         assert 101 + 20 <= (count(step_map) or 0) <= 101 + 30
 
     def test_a_dead_optimiser_leaves_nothing_behind(self, counter: step_hook.StepCounter) -> None:
-        class Optimizer: ...
-
         for _ in range(100):
             counter.optimizer_stepped(Optimizer())
         gc.collect()
         assert len(counter._counts) == len(counter._watches) == 0
 
-    def test_an_optimiser_that_cannot_be_watched_is_counted_too(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_an_optimiser_that_cannot_be_watched_is_counted_too(self, counter, step_map) -> None:
         class Optimizer:
             __slots__ = ()
 
@@ -155,11 +136,7 @@ class TestCounter:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 5
 
-    def test_steps_by_hand_win_over_those_of_optimisers(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
-        class Optimizer: ...
-
+    def test_steps_by_hand_win_over_those_of_optimisers(self, counter, step_map) -> None:
         optimizer = Optimizer()
         for _ in range(4):  # gradient accumulation by a framework of the user's own: four steps an iteration
             counter.optimizer_stepped(optimizer)
@@ -170,15 +147,12 @@ class TestCounter:
             counter.step()
         assert count(step_map) == 4 + 10  # by optimisers the first was counted as it went, and is not counted again
 
-    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(self, counter, step_map) -> None:
         take = (
             "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
         )
         words = [sys.executable, "-I", "-S", "-c", take, str(step_map.path)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-            assert other.stdout is not None
             other.stdout.readline()
             counter.step()
             counter.step()
@@ -188,9 +162,7 @@ class TestCounter:
         assert meanwhile is None
         assert count(step_map) == 3
 
-    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(self, counter, step_map) -> None:
         with counter._taking:  # as for a second thread, or for a signal handler that steps
             counter.step()
         assert count(step_map) is None
@@ -261,9 +233,7 @@ class TestStartUp:
 class TestImport:
     """The hook meets torch, or what looks like it."""
 
-    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(self, tiny_torch, step_map) -> None:
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         result = run(environment, "-c", TRAIN)
         assert (result.stdout, result.stderr) == ("trained\n", "")
@@ -275,9 +245,7 @@ class TestImport:
         assert count(step_map) == 5
         assert slots_taken(step_map) == 1
 
-    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(self, tiny_torch, step_map) -> None:
         look = (
             "import sys, torch; m = sys.modules['torch.optim.optimizer']\n"
             "print(type(m.__loader__), m.__spec__.loader is m.__loader__, m.__spec__.origin)\n"
@@ -305,9 +273,7 @@ class TestImport:
         assert (result.stdout, result.stderr) == ("trained\n", "")
         assert count(step_map) is None
 
-    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(self, tiny_torch, step_map) -> None:
         late = f"import sys; sys.path.insert(0, {step_hook.__file__.rpartition('/')[0]!r}); import torch\n"
         late += "sys.modules.pop('sitecustomize', None)\n"
         late += "try: import sitecustomize\nexcept ImportError: pass\n"
@@ -316,17 +282,13 @@ class TestImport:
         assert count(step_map) == 5
 
     @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
-    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(
-        self, tiny_torch: Path, step_map: StepMap, option: str
-    ) -> None:
+    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(self, tiny_torch, step_map, option) -> None:
         script = f"import sys; sys.path.insert(0, {str(tiny_torch)!r})\n{TRAIN}"
         result = run(step_map.environment(plain()), option, "-c", script)
         assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
         assert count(step_map) is None
 
-    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(self, tiny_torch, step_map) -> None:
         script = TRAIN + (
             "import os\n"
             "if os.fork() == 0: os._exit(0)\n"  # a worker that never steps
@@ -346,9 +308,7 @@ class TestImport:
         assert slots_taken(step_map) == 2
         assert count(step_map) == 5
 
-    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(self, tiny_torch, step_map) -> None:
         script = TRAIN + "import time\nfor _ in range(100): time.sleep(0.002); o.step()\n"
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         children = [
@@ -373,9 +333,7 @@ class TestImport:
         assert slots_taken(step_map) == 1
 
     @pytest.mark.parametrize("fault", ["missing", "empty", "foreign", "directory", "link", "short"])
-    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(
-        self, tiny_torch: Path, tmp_path: Path, step_map: StepMap, fault: str
-    ) -> None:
+    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(self, tiny_torch, tmp_path, step_map, fault) -> None:
         path = tmp_path / "broken"
         if fault == "directory":
             path.mkdir()
@@ -391,15 +349,11 @@ class TestImport:
 
 
 class TestStepsByHand:
-    def test_they_are_counted_without_torch(self, step_map: StepMap) -> None:
-        result = run(step_map.environment(plain()), "-c", "import autocap\nfor _ in range(3): autocap.step()")
-        assert result.stderr == ""
-        assert count(step_map) == 3
-
-    def test_they_are_counted_where_python_is_isolated(self, step_map: StepMap) -> None:
-        result = run(step_map.environment(plain()), "-I", "-c", "import autocap\nfor _ in range(3): autocap.step()")
-        assert result.stderr == ""
-        assert count(step_map) == 3
+    @pytest.mark.parametrize("isolated", [(), ("-I",)])
+    def test_they_are_counted_without_torch_and_where_python_is_isolated(self, step_map, isolated) -> None:
+        code = "import autocap\nfor _ in range(3): autocap.step()"
+        result = run(step_map.environment(plain()), *isolated, "-c", code)
+        assert (result.stderr, count(step_map)) == ("", 3)
 
     def test_they_share_the_slot_of_the_optimiser_s_steps(self, tiny_torch: Path, step_map: StepMap) -> None:
         run(step_map.environment(plain(PYTHONPATH=str(tiny_torch))), "-c", TRAIN + "import autocap; autocap.step()")
@@ -411,7 +365,6 @@ class TestStepsByHand:
         with subprocess.Popen(
             [sys.executable, "-c", code], env=plain(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as job:
-            assert job.stdout is not None
             assert job.stdout.readline() == b"on\n"
             identity = identify(job.pid)
             assert identity is not None
@@ -421,7 +374,6 @@ class TestStepsByHand:
                 path = Path(os.readlink(f"/proc/self/fd/{counter._map.fd}")) if counter._map else Path("/")
                 assert path.is_file()
                 job.communicate(b"\n")
-        assert reading is not None
         assert (reading.count, reading.of_calls, counter.fault) == (2, False, None)
         assert progress.marks(Sample(t_s=reading.t_s, readings=(), steps=reading))
         assert (progress.kind, job.returncode, path.exists()) == ("steps", 0, False)
@@ -515,7 +467,6 @@ def test_a_map_that_is_made_later_counts_from_the_first_step_on(tmp_path: Path) 
         assert reading.count == steps
         counter.step()
         again = step_map.read(0.0)
-        assert again is not None
         assert again.count == steps + 1
 
 

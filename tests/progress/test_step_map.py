@@ -4,7 +4,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,25 +44,21 @@ class TestJobSteps:
     def test_nothing_is_known_before_the_first_step(self) -> None:
         assert JobSteps().update([], everybody) is None
 
-    def test_the_slowest_rank_speaks_for_the_job(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 9, 4.9, rank=1)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
-
-    def test_without_ranks_the_busiest_process_speaks_for_the_job(self) -> None:
-        processes = [steps(1, 2, 5.0), steps(2, 9, 4.9)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
-
-    def test_a_process_without_rank_does_not_speak_for_a_job_that_has_ranks(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 90, 5.0)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
-
-    def test_a_rank_s_own_child_with_the_same_rank_does_not_slow_it(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0), steps(2, 1, 5.0, rank=0)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
-
-    def test_processes_that_count_by_hand_are_looked_at_alone(self) -> None:
-        processes = [steps(1, 10, 5.0, rank=0, explicit=True), steps(2, 3, 5.0, rank=1)]
-        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
+    @pytest.mark.parametrize(
+        ("one", "other", "job"),
+        [
+            (steps(1, 10, 5.0, rank=0), steps(2, 9, 4.9, rank=1), (9, 4.9)),
+            (steps(1, 2, 5.0), steps(2, 9, 4.9), (9, 4.9)),
+            (steps(1, 10, 5.0, rank=0), steps(2, 90, 5.0), (10, 5.0)),
+            (steps(1, 10, 5.0, rank=0), steps(2, 1, 5.0, rank=0), (10, 5.0)),
+            (steps(1, 10, 5.0, rank=0, explicit=True), steps(2, 3, 5.0, rank=1), (10, 5.0)),
+            (steps(1, 4, 15.0, rank=1, first_s=0.0), steps(2, 900, 30.0, rank=0), (4, 15.0)),
+        ],
+        ids=["slowest rank", "busiest process", "ranks alone", "not its child", "by hand", "slow but steady"],
+    )
+    def test_one_process_speaks_for_the_job(self, one, other, job) -> None:
+        count, t_s = job
+        assert JobSteps().update([one, other], everybody) == StepReading(count=count, t_s=t_s)
 
     def test_a_helper_that_trained_a_little_at_start_up_and_lives_on_does_not_hold_the_count(self) -> None:
         job, helper = JobSteps(), steps(1, 2, 0.2, rank=1)
@@ -71,10 +67,6 @@ class TestJobSteps:
         later = job.update([helper, steps(2, 20, 20.0, rank=0)], everybody)
 
         assert later == StepReading(count=20, t_s=20.0)
-
-    def test_a_rank_that_is_slow_but_steady_is_waited_for(self) -> None:
-        slow = steps(1, 4, 15.0, rank=1, first_s=0.0)
-        assert JobSteps().update([slow, steps(2, 900, 30.0, rank=0)], everybody) == StepReading(count=4, t_s=15.0)
 
     def test_a_job_that_pauses_as_a_whole_keeps_its_slowest_rank(self) -> None:
         job, processes = JobSteps(), [steps(1, 10, 5.0, rank=0), steps(2, 9, 5.0, rank=1)]
@@ -150,13 +142,10 @@ class TestStepMap:
             assert not os.get_inheritable(handed.fd)
             sitecustomize.StepCounter(str(step_map.path)).step()
             reading = handed.read(0.0)
-        assert reading is not None
         assert reading.count == 1
         assert step_map.path.exists()
 
-    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         made = StepMap.create(tmp_path)
         with StepMap.adopt(os.dup(made.fd)):
@@ -174,9 +163,7 @@ class TestStepMap:
             (lambda path: os.truncate(path, 16448) or os.open(path, os.O_WRONLY), "is not open for reading"),
         ],
     )
-    def test_any_other_descriptor_is_refused_in_one_sentence(
-        self, tmp_path: Path, make: Callable[[Path], int | None], why: str
-    ) -> None:
+    def test_any_other_descriptor_is_refused_in_one_sentence(self, tmp_path, make, why) -> None:
         path = tmp_path / "autocap-steps-2-file"
         path.write_bytes(b"abc")
         fd = make(path)
@@ -194,9 +181,7 @@ class TestStepMap:
             StepMap.adopt(step_map.fd)
 
     @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), Path.touch])
-    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(
-        self, step_map: StepMap, put: Callable[[Path], None]
-    ) -> None:
+    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(self, step_map, put) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         step_map.path.unlink()
         put(step_map.path)
@@ -219,7 +204,6 @@ class TestStepMap:
         step_map.path.unlink()
         counter.step()
         reading = step_map.read(0.0)
-        assert reading is not None
         assert reading.count == 2
 
     @pytest.mark.parametrize(
@@ -234,9 +218,7 @@ class TestStepMap:
             (1, 0, 10**9, 2**22 + 1),  # no process
         ],
     )
-    def test_what_no_clock_and_no_job_gives_is_left_out(
-        self, step_map: StepMap, count: int, first_ns: int, last_ns: int, pid: int
-    ) -> None:
+    def test_what_no_clock_and_no_job_gives_is_left_out(self, step_map, count, first_ns, last_ns, pid) -> None:
         write_slot(step_map, pid, count, first_ns, last_ns)
         assert step_map.read(0.0) is None
 
@@ -252,8 +234,6 @@ class TestStepMap:
     def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         by_system, by_run = step_map.read(0.0), step_map.read(1000.0)
-        assert by_system is not None
-        assert by_run is not None
         assert by_system.t_s - by_run.t_s == pytest.approx(1000.0)
 
     def test_a_mixture_of_two_steps_is_never_read(self, step_map: StepMap) -> None:
@@ -268,14 +248,12 @@ class TestStepMap:
         after = step_map.read(0.0)
 
         assert mixed == whole
-        assert after is not None
         assert after.count == 2
 
     def test_the_slot_of_a_dead_process_is_used_again_when_the_map_is_full(self, step_map: StepMap) -> None:
         fill(step_map, ProcessId(1, own_identity().start_ticks + 1))  # no process 1 started after us
         sitecustomize.StepCounter(str(step_map.path)).step()
         reading = step_map.read(0.0)
-        assert reading is not None
         assert reading.count == 1
 
     def test_a_map_full_of_live_processes_leaves_out_the_next_one(self, step_map: StepMap) -> None:
@@ -316,8 +294,7 @@ class TestEnvironment:
 
     def test_everything_else_is_kept(self, step_map: StepMap) -> None:
         environment = step_map.environment({"HOME": "/home/me"})
-        assert environment["HOME"] == "/home/me"
-        assert environment["AUTOCAP_STEP_MAP"] == str(step_map.path)
+        assert (environment["HOME"], environment["AUTOCAP_STEP_MAP"]) == ("/home/me", str(step_map.path))
 
 
 class TestPublicNames:

@@ -33,7 +33,6 @@ def test_energy_time_and_cost_of_a_row_are_against_the_same_baseline_and_a_row_s
         period_s, energy_j = float(seconds.split()[0]), float(joules.split()[0])
         if remark.startswith("baseline"):
             base = period_s, energy_j
-        assert base is not None
         assert float(energy) == pytest.approx(100 * (energy_j / base[1] - 1), abs=0.06)
         assert float(time) == pytest.approx(100 * (period_s / base[0] - 1), abs=0.06)
         eds = 1 + (float(energy) + float(time)) / 200
@@ -64,8 +63,7 @@ def test_the_best_so_far_is_a_caps_pooled_value_not_its_luckiest_trial() -> None
     status = status_after(until(told(), TrialStarted))
     assert min(trial.cost for trial in status.summary.trials if trial.cost) == pytest.approx(0.91)
     best = status.best
-    assert best.cap_w == (160.0,)
-    assert best.cost == pytest.approx(0.92)
+    assert (best.cap_w, best.cost) == ((160.0,), pytest.approx(0.92))
 
 
 def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() -> None:

@@ -37,8 +37,7 @@ def test_the_search_moves_from_nothing_to_all_and_never_back(log: list[Event]) -
         status.event(event)
         if status.searched is not None and status.state is not State.PAUSED:
             seen.append(status.searched)
-    assert seen[0] == 0.0
-    assert seen[-1] == 1.0
+    assert (seen[0], seen[-1]) == (0.0, 1.0)
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
 
@@ -57,8 +56,6 @@ def test_a_search_anew_begins_at_nothing_again_but_not_after_a_pause(log: list[E
 def test_superseded_totals_are_not_kept_and_change_nothing(log: list[Event]) -> None:
     whole, last = status_after(log), [event for event in log if isinstance(event, Tally)][-1]
     assert whole.tally == last
-    assert whole.summary is not None
-    assert whole.summary.totals is not None
     assert whole.summary.totals.energy_j == last.energy_j
     assert len(whole._events) < len(log)
 
@@ -66,12 +63,8 @@ def test_superseded_totals_are_not_kept_and_change_nothing(log: list[Event]) -> 
 def test_the_energy_saved_is_that_of_the_report_as_a_share_of_what_the_baseline_would_use(log: list[Event]) -> None:
     status = status_after(log)
     summary, tally = status.summary, status.tally
-    assert summary is not None
-    assert summary.versus_baseline is not None
     assert summary.baseline is not None
-    assert tally is not None
     decided = next(event for event in log if isinstance(event, Decided))
-    assert decided.baseline is not None
     would_be_j = decided.baseline.energy_per_iteration_j * (tally.iterations - tally.paused_iterations)
     assert status.saved_share == pytest.approx(-(summary.versus_baseline.net_energy_j or 0.0) / would_be_j)
     assert status.saved_share > 0
@@ -92,9 +85,7 @@ def test_samples_give_each_device_its_draw_limit_and_energy(log: list[Event]) ->
     for t_s in (1.0, 2.0, 3.0):
         readings = tuple(Reading(t_s=t_s, power_w=watts, requested_w=cap_w) for watts, cap_w in ((100, 200), (50, 210)))
         status.sample(Sample(t_s=t_s, readings=readings))
-    assert status.energies_j == pytest.approx((200.0, 100.0))
-    assert status.caps_w == (200, 210)
-    assert status.total_w == 150
+    assert (status.energies_j, status.caps_w, status.total_w) == (pytest.approx((200.0, 100.0)), (200, 210), 150)
     status.sample(Sample(t_s=4.0, readings=(Reading(t_s=4.0, power_w=None), Reading(t_s=4.0, power_w=50.0))))
     assert status.total_w is None
 
@@ -114,8 +105,6 @@ def test_the_view_shows_state_cap_draw_pace_trials_savings_and_progress(log: lis
 
 def test_once_decided_the_expected_gain_is_the_confirmed_one(log: list[Event]) -> None:
     status = status_after(log)
-    assert status.summary is not None
-    assert status.summary.chosen is not None
     text = "\n".join(shown(status))
     assert f"expected at {status.summary.chosen.cap_w[0]:g} W, confirmed: energy -" in text
     assert "search" not in text
@@ -131,7 +120,6 @@ def test_the_view_fits_whatever_room_there_is(log: list[Event], columns: int, mo
 
 def test_with_more_trials_than_room_the_newest_are_shown(log: list[Event]) -> None:
     status = status_after(log)
-    assert status.summary is not None
     newest = status.summary.trials[-1]
     text = "\n".join(shown(status, most=8))
     assert f"{newest.cost:.4f}" in text

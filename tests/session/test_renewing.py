@@ -37,15 +37,13 @@ def test_a_job_that_is_refused_at_its_start_is_tuned_once_the_neighbour_has_gone
 
 def test_a_job_that_ends_before_it_is_lent_to_says_who_had_the_device() -> None:
     report = play(LONG, lambda stage: None, refusals=[DeviceLocked(LENT)] * 100)
-    assert report.said == (TOLD, LENT)
-    assert report.sets == ()
+    assert (report.said, report.sets) == ((TOLD, LENT), ())
     assert (report.status, report.ended) == (0, True)
 
 
 def test_what_no_time_mends_is_not_asked_again() -> None:
     report = play(LONG, lambda stage: None, refusals=[LimitRefused("it takes none")])
-    assert report.said == ("the job runs untuned: it takes none", "it takes none")
-    assert report.sets == ()
+    assert (report.said, report.sets) == (("the job runs untuned: it takes none", "it takes none"), ())
 
 
 @dataclass

@@ -71,8 +71,7 @@ def test_what_became_of_it_is_said_once_and_then_it_is_left_alone(after, said):
 def test_a_guardian_that_fails_is_asked_again_too():
     limits = Limits([GuardError("no"), GuardError("no"), (BACK,)])
     limits.play(60.0)
-    assert limits.asked_s == [0.0, 0.5, 1.5]
-    assert limits.said == ["the limits could not be put back yet: no"]
+    assert (limits.asked_s, limits.said) == ([0.0, 0.5, 1.5], ["the limits could not be put back yet: no"])
 
 
 def _lost_and_back() -> Report:

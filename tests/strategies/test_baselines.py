@@ -75,7 +75,6 @@ def test_depo_golden_keeps_the_nearest_cap_where_its_middle_cannot_be_measured()
     middle_w = run(DepoGolden, CLIFF, grid=WATT_BY_WATT).asks[-1]
     strategy = built(DepoGolden, ENERGY, baseline, WATT_BY_WATT)
     found = search(strategy, CLIFF, ENERGY, baseline, fails=lambda cap_w, count: cap_w == middle_w)
-    assert found.kept_w is not None
     assert 0 < abs(found.kept_w - middle_w) <= 5
 
 
@@ -104,9 +103,7 @@ def test_gpoeo_starts_at_the_cheapest_cap_of_a_history() -> None:
         ("gpoeo", {2}, 4.0 + 2.5 * 0.57),  # in the middle of the range
     ],
 )
-def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(
-    name: str, iterations: set[int], first_s: float
-) -> None:
+def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(name, iterations, first_s) -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     outcome = tune(SimulatedJob(profile=profile), TuneConfig(metric=ENERGY), name, stop_when_held=True)
     trials = [event.trial for event in outcome.trials]

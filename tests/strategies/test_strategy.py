@@ -59,31 +59,21 @@ def test_a_question_asked_twice_has_the_same_answer() -> None:
     assert strategy.ask() == strategy.ask() == 100.0
 
 
-def test_rivals_within_two_sigma_are_measured_again_the_best_first() -> None:
-    strategy = told(trial(100.0, 0.92), trial(150.0, 0.90), trial(200.0, 0.95), trial(250.0, 1.0))
-    assert strategy.ask() == 150.0
-    strategy.tell(trial(150.0, 0.90, 0.005))
-    assert strategy.ask() == 100.0
-    strategy.tell(trial(100.0, 0.91, 0.005))
+@pytest.mark.parametrize(
+    ("costs", "again", "kept_w"),
+    [
+        ((0.92, 0.90, 0.95), {150.0: 0.90, 100.0: 0.91}, 150.0),
+        ((0.927, 0.90, 0.99), {150.0: 0.90}, 150.0),  # a rival that falls behind is left alone
+        ((0.91, 0.89, 0.99), {150.0: 0.93, 100.0: 0.91}, 100.0),  # a lucky first trial does not win
+    ],
+)
+def test_rivals_within_two_sigma_are_measured_again_the_best_first(costs, again, kept_w) -> None:
+    strategy = told(*map(trial, (100.0, 150.0, 200.0), costs), trial(250.0, 1.0))
+    for cap_w, cost in again.items():
+        assert strategy.ask() == cap_w
+        strategy.tell(trial(cap_w, cost, 0.005))
     assert strategy.ask() is None
-    assert strategy.recommend() == 150.0
-
-
-def test_a_rival_that_falls_behind_when_the_best_is_measured_again_is_left_alone() -> None:
-    strategy = told(trial(100.0, 0.927), trial(150.0, 0.90), trial(200.0, 0.99), trial(250.0, 1.0))
-    assert strategy.ask() == 150.0
-    strategy.tell(trial(150.0, 0.90, 0.005))
-    assert strategy.ask() is None
-
-
-def test_a_lucky_first_trial_does_not_win() -> None:
-    strategy = told(trial(100.0, 0.91), trial(150.0, 0.89), trial(200.0, 0.99), trial(250.0, 1.0))
-    assert strategy.ask() == 150.0
-    strategy.tell(trial(150.0, 0.93, 0.005))
-    assert strategy.ask() == 100.0
-    strategy.tell(trial(100.0, 0.91, 0.005))
-    assert strategy.ask() is None
-    assert strategy.recommend() == 100.0
+    assert strategy.recommend() == kept_w
 
 
 def test_a_best_cap_without_rivals_is_not_measured_again() -> None:
@@ -119,7 +109,6 @@ def test_among_caps_that_noise_hides_the_neighbours_decide() -> None:
         luck = -0.02 if cap_w == 200.0 else 0.0
         strategy.tell(trial(cap_w, 0.9 + ((cap_w - 180) / 200) ** 2 + luck, 0.01))
     best = strategy.best()
-    assert best is not None
     assert best.cap_w == 200.0
     assert strategy.recommend() in (175.0, 180.0, 185.0, 190.0)
 

@@ -156,9 +156,7 @@ def test_power_is_held_between_readings_and_at_both_ends() -> None:
         whole.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=watts),)))
     whole.close(5.0)
 
-    assert whole.used is not None
-    assert whole.used.time_s == 5.0
-    assert whole.used.energy_j == (pytest.approx(300.0 + 400.0),)
+    assert (whole.used.time_s, whole.used.energy_j) == (5.0, (pytest.approx(300.0 + 400.0),))
 
 
 def test_a_short_run_with_one_reading_has_the_energy_of_its_length() -> None:
@@ -166,7 +164,6 @@ def test_a_short_run_with_one_reading_has_the_energy_of_its_length() -> None:
     fed(whole, [150.0], start_s=2.1)
     whole.close(2.5)
 
-    assert whole.used is not None
     assert whole.used.energy_j == (pytest.approx(75.0),)
 
 
@@ -176,7 +173,6 @@ def test_a_reading_that_reaches_back_before_the_run_is_not_of_it() -> None:
         whole.feed(Sample(t_s=t_s, readings=(Reading(t_s=stamp_s, power_w=watts),)))
     whole.close(11.0)
 
-    assert whole.used is not None
     assert whole.used.energy_j == (pytest.approx(200.0),)
 
 
@@ -187,7 +183,6 @@ def test_an_energy_counter_counts_each_gpu_by_itself() -> None:
         whole.feed(Sample(t_s=t_s, readings=readings))
     whole.close(2.5)
 
-    assert whole.used is not None
     assert whole.used.energy_j == (pytest.approx(250.0), pytest.approx(750.0))
 
 
@@ -198,8 +193,6 @@ def test_a_sensor_that_is_not_awake_yet_is_no_missing_reading_and_a_later_gap_is
     late.close(1.0)
     gap.close(1.0)
 
-    assert late.used is not None
-    assert gap.used is not None
     assert late.used.missing == 0
     assert gap.used.missing == 2
 
@@ -339,9 +332,7 @@ def test_each_metric_names_its_best_cap_and_the_front_holds_what_nothing_beats()
     best = {one.metric: one.cap_w[0] for one in panel.best_by_metric}
     assert best == {"energy": 150.0, "edp": 200.0, "ed2p": 200.0, "eds_1.5": 200.0, "eds_2": 200.0}
     assert [point.cap_w[0] for point in panel.pareto] == [150.0, 200.0, 260.0]
-    assert panel.chosen is not None
-    assert panel.chosen.cap_w == (200.0,)
-    assert panel.chosen.cost == pytest.approx(0.75 * 1.04)
+    assert (panel.chosen.cap_w, panel.chosen.cost) == ((200.0,), pytest.approx(0.75 * 1.04))
     assert panel.baseline is panel.row(260.0)
 
 
@@ -349,8 +340,6 @@ def test_a_limit_on_slowdown_keeps_what_is_chosen_within_it() -> None:
     (free,) = panels(plan(repeats=2), Metric(name="energy"), curve_runs())
     (tight,) = panels(plan(repeats=2), Metric(name="energy", max_slowdown=0.1), curve_runs())
 
-    assert free.chosen is not None
-    assert tight.chosen is not None
     assert (free.chosen.cap_w, tight.chosen.cap_w) == ((150.0,), (200.0,))
 
 
@@ -383,8 +372,7 @@ def test_the_csv_is_read_by_the_benchmark_of_strategies(tmp_path) -> None:
     assert one.powers_w == pytest.approx([80.0, 100.0, 1500 / 10.4, 200.0], rel=1e-5)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["repeats"] for row in rows] == ["2"] * 8
-    assert rows[-1]["gpus"] == "0,1"
-    assert rows[-1]["gpu_energy_j"] == "1000;1000"
+    assert (rows[-1]["gpus"], rows[-1]["gpu_energy_j"]) == ("0,1", "1000;1000")
     assert float(rows[-1]["time_sd_s"]) == pytest.approx(0.2 / math.sqrt(2), rel=1e-5)
     assert (rows[-1]["baseline"], rows[0]["baseline"], rows[0]["emulated"]) == ("true", "false", "false")
 
@@ -392,8 +380,7 @@ def test_the_csv_is_read_by_the_benchmark_of_strategies(tmp_path) -> None:
 def test_a_sweep_that_was_killed_is_summed_up_as_far_as_it_came() -> None:
     summary = summarise(logged(plan(discard=False), curve_runs()))
 
-    assert summary.ended_because == "killed or still running"
-    assert summary.runs_left == 4
+    assert (summary.ended_because, summary.runs_left) == ("killed or still running", 4)
     assert len(summary.panels[0].rows) == 4
 
 

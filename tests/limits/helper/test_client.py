@@ -194,30 +194,18 @@ def test_a_helper_that_was_restarted_lends_again_and_the_caps_are_to_be_set_agai
     assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
 
 
-def test_a_helper_that_is_lost_in_the_middle_of_a_set_is_asked_again(helper, guardian, reader) -> None:
+@pytest.mark.parametrize(
+    ("op", "beats", "verdict"),
+    [(Op.SET, 0, None), (Op.BEAT, 1, None), (Op.BEAT, 2, LimitOvertaken("overtaken", 250.0))],
+    ids=["in the middle of a set", "before it was verified", "its watchdog's limit is not somebody else's"],
+)
+def test_a_helper_that_is_lost_while_a_cap_is_set_is_asked_again(helper, guardian, reader, op, beats, verdict) -> None:
     with guardian:
-        helper.script = at(Op.SET, Hangup)
+        reader.verdict = verdict
+        helper.script = at(op, *[Beaten(put_back=False)] * beats, Hangup)
         guardian.set_caps([200.0])
         assert guardian.beat() is True
-    assert reader.verified == [200.0]
-    assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
-
-
-def test_a_helper_that_is_lost_before_a_set_was_verified_is_asked_again(helper, guardian, reader) -> None:
-    with guardian:
-        helper.script = at(Op.BEAT, Beaten(put_back=False), Hangup)
-        guardian.set_caps([200.0])
-        assert guardian.beat() is True
-    assert reader.verified == [200.0]
-    assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
-
-
-def test_what_the_watchdog_of_a_lost_helper_puts_back_is_not_somebody_elses(helper, guardian, reader) -> None:
-    with guardian:
-        reader.verdict = LimitOvertaken("overtaken", 250.0)
-        helper.script = at(Op.BEAT, Beaten(put_back=False), Beaten(put_back=False), Hangup)
-        guardian.set_caps([200.0])
-        assert guardian.beat() is True
+    assert verdict is not None or reader.verified == [200.0]
     assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
 
 

@@ -61,6 +61,14 @@ def node(shared: LentNode) -> Iterator[LentNode]:
     eventually(shared.are_back)
 
 
+@pytest.fixture
+def holder(node):
+    """One that has set its caps."""
+    started = node.start("-c", HOLDER)
+    eventually(lambda: capped(node))
+    return started
+
+
 def capped(node: LentNode) -> bool:
     return node.limits_mw() == [150_000, 150_000]
 
@@ -147,16 +155,12 @@ def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_client_that_dies_has_its_limits_back(node, signum) -> None:
-    holder = node.start("-c", HOLDER)
-    eventually(lambda: capped(node))
+def test_a_client_that_dies_has_its_limits_back(node, holder, signum) -> None:
     holder.send_signal(signum)
     eventually(node.are_back, 5.0)
 
 
-def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_it_goes_on(node) -> None:
-    holder = node.start("-c", HOLDER)
-    eventually(lambda: capped(node))
+def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_it_goes_on(node, holder) -> None:
     holder.send_signal(signal.SIGSTOP)
     eventually(node.are_back, 5.0)
     holder.send_signal(signal.SIGCONT)
@@ -164,9 +168,7 @@ def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_i
     assert "again" in node.said()
 
 
-def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next(node) -> None:
-    holder = node.start("-c", HOLDER)
-    eventually(lambda: capped(node))
+def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next(node, holder) -> None:
     node.kill_helper()
     eventually(node.are_back, 5.0)
     node.serve()
@@ -174,9 +176,7 @@ def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next
     assert holder.poll() is None
 
 
-def test_when_helper_and_client_are_killed_at_once_limits_are_back(node) -> None:
-    holder = node.start("-c", HOLDER)
-    eventually(lambda: capped(node))
+def test_when_helper_and_client_are_killed_at_once_limits_are_back(node, holder) -> None:
     os.killpg(holder.pid, signal.SIGKILL)
     node.kill_helper()
     eventually(node.are_back, 5.0)
@@ -199,9 +199,7 @@ def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(n
     assert node.are_back()
 
 
-def test_a_second_user_of_a_gpu_is_told_whose_it_is(node) -> None:
-    holder = node.start("-c", HOLDER)
-    eventually(lambda: capped(node))
+def test_a_second_user_of_a_gpu_is_told_whose_it_is(node, holder) -> None:
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "second", "--", "true")
     assert done.returncode == 1
     assert f"the helper has lent GPU 0 to nobody (PID {holder.pid}); wait for that run, or have it end" in done.stderr

@@ -49,7 +49,6 @@ def test_root_ends_a_lease_and_is_told_whose_it_was_and_what_became_of_its_limit
     one = ended(answers[0])
     assert (one.lease.uid, one.lease.pid, one.lease.devices) == (ALICE, 1001, ("gpu1", "gpu0"))
     assert one.lease.caps_w == (150.0, 160.0)
-    assert one.restored is not None
     assert [(limit.uuid, limit.final_w, limit.restored) for limit in one.restored] == [
         ("gpu1", FOUND_W, True), ("gpu0", FOUND_W, True)
     ]  # fmt: skip
@@ -61,7 +60,6 @@ def test_the_client_is_told_so_in_the_words_of_version_1_and_may_have_the_device
     member.ask(Op.SET, watts=(150.0,))
     assert ended(of(parlour, 0).ask(Op.END_LEASES, devices=("gpu0",))).restored is None  # it is not over yet
     answer = member.ask(Op.SET, watts=(120.0,))  # before its thread has looked
-    assert isinstance(answer, Refusal)
     assert (answer.code, answer.text) == (Code.NO_LEASE, f"the lease has ended: root (PID {ROOT_PID}) has ended it")
     assert isinstance(error_of(answer), LeaseEnded)
     assert parlour.machine.cards["gpu0"].sets == [150.0, FOUND_W]
@@ -76,7 +74,6 @@ def test_a_lease_that_begins_or_is_silent_at_that_moment_ends_as_well(parlour, a
     silent.wait(3.0)
     assert parlour.machine.limits_w()[0] == FOUND_W  # and may be set again
     answer = of(parlour, 0).ask(Op.END_LEASES, devices=("gpu1", "gpu0", "gpu9"))
-    assert isinstance(answer, LeasesEnded)
     assert {one.lease.uid for one in answer.ended} == {ALICE, BOB}
     silent.wait(1.0)
     fresh.wait(SOON_S)
@@ -98,7 +95,6 @@ def test_neither_a_member_nor_the_root_of_a_container_ends_a_lease(parlour, at_o
     member = parlour.lent()
     member.ask(Op.SET, watts=(150.0,))
     answer = of(parlour, uid, namespace).ask(Op.END_LEASES, devices=("gpu0",))
-    assert isinstance(answer, Refusal)
     assert answer.code is Code.NOT_ALLOWED
     assert member.beat_for(2.0) == [Beaten(put_back=False)] * 4
     assert parlour.machine.limits_w()[0] == 150.0
@@ -108,7 +104,6 @@ def test_a_connection_with_a_lease_does_not_wait_for_others(parlour):
     member, root = parlour.lent("gpu1"), of(parlour, 0)
     assert isinstance(root.ask(Op.LEND, devices=("gpu0",)), Lent)
     answer = root.ask(Op.END_LEASES, devices=("gpu0", "gpu1"))
-    assert isinstance(answer, Refusal)
     assert answer.code is Code.TOO_MANY
     assert member.ask(Op.BEAT) == root.ask(Op.BEAT) == Beaten(put_back=False)
     root.talk.end("closed")
@@ -126,6 +121,5 @@ def test_a_limit_that_cannot_be_put_back_is_said(parlour):
     member.wait(SOON_S)
     asking.join()
     restored = ended(answers[0]).restored
-    assert restored is not None
     assert restored[0].failure == "the bus is gone"
     parlour.machine.cards["gpu0"].fails = None

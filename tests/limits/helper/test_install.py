@@ -2,6 +2,7 @@
 
 import configparser
 import os
+import shlex
 import subprocess
 import sys
 
@@ -166,19 +167,19 @@ def test_without_systemd_it_says_what_to_run_instead(rooted):
 @pytest.mark.parametrize(
     "words",
     [
-        ["status", "--policy", "x"],
-        ["serve", "--json"],
-        ["install", "--socket", "x"],
-        ["serve", "--dry-run"],
-        ["uninstall", "--group", "x"],
-        ["serve", "--group", "no-such-group"],
-        ["lend"],
-        [],
+        "status --policy x",
+        "serve --json",
+        "install --socket x",
+        "serve --dry-run",
+        "uninstall --group x",
+        "serve --group no-such-group",
+        "lend",
+        "",
     ],
 )
 def test_options_that_an_action_does_not_have_are_usage_errors(words, monkeypatch, capsys):
     monkeypatch.delenv("AUTOCAP_OBSERVE", raising=False)
-    assert main(["helper", *words]) == UsageError.exit_status
+    assert main(["helper", *shlex.split(words)]) == UsageError.exit_status
     assert capsys.readouterr().err.startswith("autocap: ")
 
 

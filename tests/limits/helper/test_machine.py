@@ -12,7 +12,7 @@ from autocap.limits.helper import policy_file
 from autocap.limits.helper.house import House
 from autocap.limits.helper.machine import ThisMachine
 from autocap.limits.helper.policy_file import PolicyFiles
-from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, Refusal
+from autocap.limits.helper.protocol import Beaten, Code, Done, Op
 from autocap.limits.helper.who import Peer
 from autocap.limits.state_dir import ROOTS_PATH, StateDir
 from bench.faults.virtual import Unwatched
@@ -69,7 +69,6 @@ def test_a_gpu_is_lent_set_and_put_back_to_the_milliwatt(sysfs, tmp_path):
     with stand(one_card(arrival_mw=237_123, pids=(os.getpid(),))) as nvml:
         house = house_in(tmp_path, ThisMachine())
         answer = client_of(house, ALICE).ask(Op.LEND, devices=(nvml.uuid(),))
-        assert isinstance(answer, Refusal)
         assert answer.code is Code.NOT_ALLOWED
         client = client_of(house)
         client.ask(Op.LEND, devices=(nvml.uuid(),))
@@ -104,7 +103,6 @@ def test_a_package_that_a_rule_shares_is_lent_and_put_back_as_it_was(sysfs, tmp_
         before = {path: path.read_text().strip() for path in sysfs.top.rglob("*") if path.is_file()}
         client = client_of(house)
         lent = client.ask(Op.LEND, devices=("intel-rapl-0",))
-        assert isinstance(lent, Lent)
         assert lent.original_w == (125.0,)
         assert client.ask(Op.SET, watts=(90.0,)) == Done()
         assert {path: path.read_text().strip() for path in before} != before

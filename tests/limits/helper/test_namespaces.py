@@ -13,7 +13,7 @@ import pytest
 from autocap.limits.helper.computing import computing, user_of
 from autocap.limits.helper.connection import error_of
 from autocap.limits.helper.namespaces import HERE, entered_from, namespace_of
-from autocap.limits.helper.protocol import Code, Lent, Op, Refusal
+from autocap.limits.helper.protocol import Code, Lent, Op
 from autocap.limits.helper.who import Peer, peer_of
 from tests.doubles.lending import Client, Parlour
 from tests.doubles.waiting import eventually
@@ -96,17 +96,14 @@ def test_two_containers_of_one_uid_are_two_users(container: Start) -> None:
     assert computing(lambda: (one,)).other_than(elsewhere(one)) is None
     for listed in ((other,), (one, other), (one, os.getpid())):
         said = computing(lambda listed=listed: listed).other_than(elsewhere(one))
-        assert said is not None
         assert "of another container computes on it" in said
 
 
 def test_a_container_is_lent_only_what_it_computes_on(container: Start) -> None:
     said = computing(lambda: ()).other_than(elsewhere(container()))
-    assert said is not None
     assert "none of" in said
     nowhere = Peer(uid=0, pid=0, groups=(), namespace=None)
     said = computing(lambda: (os.getpid(),)).other_than(nowhere)
-    assert said is not None
     assert "cannot be told" in said
 
 
@@ -121,7 +118,6 @@ def test_a_container_that_root_has_started_for_a_user_is_not_that_users(containe
     eventually(lambda: user_of(pid).uid == 20_001)
     them = Peer(uid=20_001, pid=1, groups=())
     said = computing(lambda: (pid,)).other_than(them)
-    assert said is not None
     assert "of user 20001 of another container" in said
 
 
@@ -131,7 +127,6 @@ def test_a_helper_lends_a_container_its_own_gpu_alone_and_looks_again(container:
     parlour.machine.cards["gpu0"].pids, parlour.machine.cards["gpu1"].pids = (one,), (other,)
     client = Client(parlour.house, parlour.clock, elsewhere(one))
     refused = client.ask(Op.LEND, devices=("gpu1",))
-    assert isinstance(refused, Refusal)
     assert refused.code is Code.NOT_ALLOWED
     assert "of another container computes on it" in str(error_of(refused))
     assert isinstance(client.ask(Op.LEND, devices=("gpu0",)), Lent)

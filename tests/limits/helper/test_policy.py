@@ -38,8 +38,6 @@ def test_with_a_policy_what_no_rule_allows_is_not_allowed():
 def test_the_first_rule_that_matches_decides():
     both = policy({"users": [20_001], "max_w": 200}, {"max_w": 150, "min_w": 120, "sets_per_s": 0.5})
     mine, theirs = both.grant(ALICE, GPU0), both.grant(BOB, GPU0)
-    assert isinstance(mine, Grant)
-    assert isinstance(theirs, Grant)
     assert (mine.min_w, mine.max_w, mine.sets_per_s) == (0.0, 200.0, None)
     assert (theirs.min_w, theirs.max_w, theirs.sets_per_s) == (120.0, 150.0, 0.5)
 
@@ -67,7 +65,6 @@ def test_pci_addresses_are_compared_as_lspci_writes_them():
 def test_what_was_given_to_one_is_theirs_whoever_computes_there_and_nobody_elses():
     given = policy({"users": [20_001], "devices": ["gpu-0000"], "given": True}, {})
     mine = given.grant(ALICE, GPU0)
-    assert isinstance(mine, Grant)
     assert not mine.alone
     assert why_not(given.grant(BOB, GPU0)) == "it was given to user 20001 by policy.toml"
     assert isinstance(given.grant(BOB, GPU1), Grant)
@@ -207,21 +204,24 @@ def test_a_file_that_is_not_to_be_trusted_or_understood_is_refused(files, tmp_pa
         files.current()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize("where", ["policy.toml", "policy.d/a.toml", "policy.d"])
-def test_another_users_file_is_refused(files, tmp_path, where):
-    write(tmp_path / "policy.toml", RULES.format(200))
-    write(tmp_path / "policy.d" / "a.toml", RULES.format(200))
-    os.chown(tmp_path / where, 20_001, -1)
-    with pytest.raises(PolicyRefused, match="it belongs to user 20001"):
-        files.current()
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
 
-def test_a_folder_of_drop_ins_that_others_can_write_is_refused(files, tmp_path):
+@pytest.mark.parametrize(
+    ("where", "spoil", "says"),
+    [
+        *(
+            pytest.param(where, lambda path: os.chown(path, 20_001, -1), "it belongs to user 20001", marks=AS_ROOT)
+            for where in ("policy.toml", "policy.d/a.toml", "policy.d")
+        ),
+        ("policy.d", lambda path: path.chmod(0o777), "others can write it"),
+    ],
+)
+def test_what_is_another_users_or_can_be_written_by_others_is_refused(files, tmp_path, where, spoil, says):
     write(tmp_path / "policy.toml", RULES.format(200))
     write(tmp_path / "policy.d" / "a.toml", RULES.format(200))
-    (tmp_path / "policy.d").chmod(0o777)
-    with pytest.raises(PolicyRefused, match="others can write it"):
+    spoil(tmp_path / where)
+    with pytest.raises(PolicyRefused, match=says):
         files.current()
 
 

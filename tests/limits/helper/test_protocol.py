@@ -173,7 +173,6 @@ def test_no_text_that_leaves_moves_a_terminal_or_ends_a_line():
     line = encode_answer(None, Refusal(code=Code.GUARD, text="a\x1b[2J\n\u202e" + "b" * 5000))
     assert line.count(b"\n") == 1
     _, answer = decode_answer(line, Op.SET)
-    assert isinstance(answer, Refusal)
     assert answer.text.startswith("a\\x1b[2J\\n\\u202ebbb")
 
 

@@ -79,9 +79,7 @@ def test_what_is_above_the_budget_is_what_no_sensor_error_explains() -> None:
     found = history(log())
     # 700 W may be drawn, and 500 W from 10 s on; 5 % of that, or 5 W a sensor, may be its error.
     power = found.power(samples([700.0, 734.0, 740.0, 700.0] + [700.0] * 6 + [600.0] + [500.0] * 5))
-    assert power is not None
-    assert power.above_s == pytest.approx(2.0)
-    assert power.most_w == pytest.approx(75.0)
+    assert (power.above_s, power.most_w) == (pytest.approx(2.0), pytest.approx(75.0))
     assert power.above_j == pytest.approx(5.0 + 75.0)
     assert found.power(samples([])) is None
 

@@ -96,15 +96,12 @@ def test_great_britain_has_half_hours_and_gaps(server: Server) -> None:
     assert (series.kind, series.until_s) == (CARBON, T0 + 7200)
 
 
-def test_electricity_maps_gives_the_hours_to_come_where_the_plan_has_them(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_electricity_maps_gives_the_hours_to_come_where_the_plan_has_them(server, monkeypatch) -> None:
     monkeypatch.setenv(electricity_maps.TOKEN, TOKEN)
     server.say("/carbon-intensity/latest", LATEST)
     server.say("/carbon-intensity/forecast", FORECAST)
     series = electricity_maps.read("DE", T0, server.url)
-    assert series.steps == ((T0, 302.0), (T0 + 3600, 250.5))
-    assert series.until_s == T0 + 7200
+    assert (series.steps, series.until_s) == (((T0, 302.0), (T0 + 3600, 250.5)), T0 + 7200)
     assert server.asked[0] == ("/carbon-intensity/latest?zone=DE", TOKEN)
     server.say("/carbon-intensity/forecast", {"error": "not in your plan"}, 403)
     assert electricity_maps.read("DE", T0, server.url).steps == ((T0, 302.0),)

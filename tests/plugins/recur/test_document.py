@@ -70,14 +70,12 @@ def test_it_says_what_costs_least_only_beyond_the_errors_and_what_choosing_it_sa
     assert "; 32 costs 3.3 ± " in headline
     assert headline.endswith(" % more, which may be chance")
     result = present("nightly", SETTINGS, clear).result
-    assert isinstance(result, dict)
     assert isinstance(result["saved"], dict)
     assert result["saved"]["a_run"] == pytest.approx(0.4)
 
 
 def test_the_result_holds_costs_in_the_metrics_own_unit() -> None:
     result = present("nightly", replace(SETTINGS, metric=MetricInfo(name="edp")), KEPT).result
-    assert isinstance(result, dict)
     assert (result["cheapest"], result["unit"]) == (32, "J·s")
     kept = result["recurrences"]
     assert isinstance(kept, list)

@@ -80,18 +80,18 @@ def _begin_and_die(place: Path) -> None:
     os._exit(9)
 
 
-def test_of_another_machines_process_nothing_is_told(store: RecurStore) -> None:
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ("host = 'another', boot = 'another', pid = 999999999", Outcome.RUNNING),  # of another machine nothing is told
+        ("boot = 'an earlier one'", Outcome.LOST),  # after a restart nothing runs any more
+    ],
+)
+def test_what_runs_is_told_by_machine_and_boot(store, change, outcome) -> None:
     begun(store)
     with sqlite3.connect(store.place / FILE) as base:
-        base.execute("UPDATE recurrences SET host = 'another', boot = 'another', pid = 999999999")
-    assert [one.outcome for one in store.read("nightly")[1]] == [Outcome.RUNNING]
-
-
-def test_after_a_restart_of_the_machine_nothing_runs_any_more(store: RecurStore) -> None:
-    begun(store)
-    with sqlite3.connect(store.place / FILE) as base:
-        base.execute("UPDATE recurrences SET boot = 'an earlier one'")
-    assert [one.outcome for one in store.read("nightly")[1]] == [Outcome.LOST]
+        base.execute(f"UPDATE recurrences SET {change}")
+    assert [one.outcome for one in store.read("nightly")[1]] == [outcome]
 
 
 def test_several_at_once_choose_one_after_the_other(store: RecurStore) -> None:
@@ -132,7 +132,6 @@ def test_what_check_refuses_changes_nothing(store: RecurStore) -> None:
     begun(store)
 
     def refuse(known: JobSettings | None) -> JobSettings:
-        assert known is not None
         raise RecurrenceUnavailable(known.target)
 
     with pytest.raises(RecurrenceUnavailable, match=r"^acc >= 0[.]9$"):
@@ -169,20 +168,19 @@ def test_a_damaged_file_is_one_sentence(store: RecurStore) -> None:
         store.read("nightly")
 
 
-def test_what_a_stranger_wrote_into_it_is_one_sentence(store: RecurStore) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE recurrences SET outcome = 'fine'", "holds what this autocap would not have written"),
+        ("PRAGMA user_version = 7", "is of version 7, and this autocap knows 1; update it"),
+    ],
+)
+def test_what_a_stranger_or_a_later_version_wrote_into_it_is_one_sentence(store, change, said) -> None:
     begun(store)
     with sqlite3.connect(store.place / FILE) as base:
-        base.execute("UPDATE recurrences SET outcome = 'fine'")
-    with pytest.raises(RecurrenceUnavailable, match="holds what this autocap would not have written"):
+        base.execute(change)
+    with pytest.raises(RecurrenceUnavailable, match=said):
         store.read("nightly")
-
-
-def test_the_file_of_a_later_version_is_left_alone(store: RecurStore) -> None:
-    begun(store)
-    with sqlite3.connect(store.place / FILE) as base:
-        base.execute("PRAGMA user_version = 7")
-    with pytest.raises(RecurrenceUnavailable, match="is of version 7, and this autocap knows 1; update it"):
-        begun(store)
 
 
 def test_a_database_that_another_run_has_just_now_is_to_be_left_where_it_is(store: RecurStore) -> None:

@@ -114,9 +114,7 @@ def test_a_target_that_is_reached_is_kept_at_once_with_its_cost_up_to_that_value
     assert job.ended_s is None, "a job that has reached its target is left to its own end"
     (kept,) = job.kept
     assert (kept.outcome, kept.ended_at, kept.gpus, kept.run_dir) == (Outcome.REACHED, "later", ("Test",), "/runs/one")
-    assert kept.spent is not None
-    assert kept.spent.energy_j == pytest.approx(3.5 * POWER_W)
-    assert kept.spent.time_s == pytest.approx(7.5 - BEGAN_S)
+    assert (kept.spent.energy_j, kept.spent.time_s) == (pytest.approx(3.5 * POWER_W), pytest.approx(7.5 - BEGAN_S))
     assert kept.spent.most_w == 260.0
     job.watch.finish(31.0, 0, signalled=True)
     assert len(job.kept) == 1
@@ -127,8 +125,7 @@ def test_a_target_reached_with_the_jobs_last_words_counts_to_them() -> None:
     job = Followed().run(10)
     job.say(10.4, 0.95)
     job.watch.finish(11.0, 0, signalled=False)
-    assert job.outcome.outcome == "reached"
-    assert job.outcome.energy_j == pytest.approx(6.4 * POWER_W)
+    assert (job.outcome.outcome, job.outcome.energy_j) == ("reached", pytest.approx(6.4 * POWER_W))
 
 
 def test_a_job_that_costs_too_much_is_asked_to_end_once() -> None:
@@ -174,9 +171,7 @@ def test_under_observe_no_job_is_ended() -> None:
         (128 + signal.SIGTERM, False, 0.7, "lost", "something outside killed it (exit status 143)"),
     ],
 )
-def test_what_a_job_came_to_that_ended_without_its_target(
-    status: int, signalled: bool, value: float | None, outcome: str, reason: str
-) -> None:
+def test_what_a_job_came_to_that_ended_without_its_target(status, signalled, value, outcome, reason) -> None:
     job = Followed().run(10)
     if value is not None:
         job.say(9.0, value)
@@ -239,9 +234,7 @@ def test_the_bound_counts_what_a_run_costs_without_its_search() -> None:
     assert job.ended_s == 40.0, "3,600 J at 40 s, of which 1,000 J are the search's"
     job.watch.finish(41.0, 143, signalled=False)
     spent = job.kept[0].spent
-    assert spent is not None
     assert spent.searched
-    assert spent.search is not None
     assert spent.search.energy_j == pytest.approx(1000.0)
     assert "of which the search for a cap took 1000 J" in replace(job.outcome, outcome="reached").sentence("")
 
@@ -251,8 +244,7 @@ def test_other_devices_than_before_are_not_compared() -> None:
     assert job.ended_s is None
     job.say(9.0, 0.95)
     job.watch.finish(11.0, 0, signalled=False)
-    assert job.outcome.outcome == "lost"
-    assert job.outcome.reason == "it ran on Test, and the recurrences before on Other"
+    assert (job.outcome.outcome, job.outcome.reason) == ("lost", "it ran on Test, and the recurrences before on Other")
 
 
 def test_a_store_that_is_busy_is_tried_again_and_holds_nobody_up() -> None:
@@ -289,9 +281,7 @@ def metered(power: Callable[[float], float | None], seconds: int = 100) -> JobMe
 
 def test_a_short_gap_in_the_power_is_filled_with_its_mean_and_says_so() -> None:
     spent = metered(lambda t_s: None if 50 < t_s <= 53 else POWER_W).spent(100.0)
-    assert spent is not None
-    assert spent.energy_j == pytest.approx(100 * POWER_W)
-    assert spent.energy_stderr_j == pytest.approx(4 * POWER_W)
+    assert (spent.energy_j, spent.energy_stderr_j) == (pytest.approx(100 * POWER_W), pytest.approx(4 * POWER_W))
 
 
 def test_with_a_long_gap_or_when_nobody_looks_any_more_the_energy_is_not_known() -> None:
@@ -303,6 +293,4 @@ def test_with_a_long_gap_or_when_nobody_looks_any_more_the_energy_is_not_known()
 def test_thousands_of_samples_cost_no_memory_and_an_early_moment_is_still_found() -> None:
     meter = metered(lambda t_s: POWER_W, seconds=3000)
     early, late = meter.spent(2800.25), meter.spent(3000.0)
-    assert early is not None
-    assert late is not None
     assert (early.energy_j, late.energy_j) == (pytest.approx(280025.0), pytest.approx(300000.0))

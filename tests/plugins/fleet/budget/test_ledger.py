@@ -26,6 +26,14 @@ def ledger(budget_w: float, **more: float) -> Ledger:
     return Ledger(budget_w, step_w=STEP_W, **more)  # type: ignore[arg-type]  # numbers alone
 
 
+def joined(names: str, budget_w: float, *, cap_w: float = LOW_W, **more: float) -> Ledger:
+    """One that jobs of these names, alike, have just joined."""
+    book = ledger(budget_w, **more)
+    for name in names:
+        book.join(0.0, name, prior(LOW_W, HIGH_W), cap_w)
+    return book
+
+
 def confirmed(ledger: Ledger, t_s: float) -> dict[str, float]:
     """Carry out all orders at once, as often as there are any; the caps in the end."""
     while orders := ledger.decide(t_s).orders:
@@ -59,18 +67,14 @@ def test_a_newcomer_gets_its_lowest_cap_until_others_were_lowered() -> None:
 
 
 def test_a_budget_that_falls_lowers_all_in_the_same_call() -> None:
-    book = ledger(1200.0)
-    for name in "abcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), HIGH_W)
+    book = joined("abcd", 1200.0, cap_w=HIGH_W)
     confirmed(book, 0.0)
     book.budget(0.1, 900.0)
     assert caps_of(book.decide(0.1)) == dict.fromkeys("abcd", pytest.approx(225.0))
 
 
 def test_news_of_a_curve_waits_for_its_turn_and_a_job_that_ends_does_not() -> None:
-    book = ledger(400.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 400.0)
     confirmed(book, 0.0)
     caps_w = np.array([LOW_W, 120.0, HIGH_W])
     book.curve("a", JobCurve(caps_w=caps_w, slowdown=np.array([0.01, 0.0, 0.0]), energy=np.ones(3)))
@@ -81,9 +85,7 @@ def test_news_of_a_curve_waits_for_its_turn_and_a_job_that_ends_does_not() -> No
 
 
 def test_what_a_job_does_not_draw_is_for_others_until_its_cap_binds() -> None:
-    book = ledger(400.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 400.0)
     assert confirmed(book, 0.0) == {"a": 200.0, "b": 200.0}
     book.drew("a", 150.0)
     book.drew("b", 199.0)
@@ -94,18 +96,14 @@ def test_what_a_job_does_not_draw_is_for_others_until_its_cap_binds() -> None:
 
 
 def test_a_change_of_less_than_a_step_disturbs_nobody() -> None:
-    book = ledger(400.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 400.0)
     confirmed(book, 0.0)
     book.budget(10.0, 400.8)
     assert book.decide(10.0).orders == ()
 
 
 def test_a_lost_job_counts_with_all_it_had_until_its_lease_has_ended() -> None:
-    book = ledger(400.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 400.0)
     confirmed(book, 0.0)
     book.lost(10.0, "a")
     assert book.decide(10.0 + LEASE_S - 0.01).orders == ()
@@ -126,9 +124,7 @@ def test_an_order_that_nobody_confirms_is_given_again() -> None:
 
 
 def test_a_confirmation_that_comes_late_frees_nothing() -> None:
-    book = ledger(600.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), HIGH_W)
+    book = joined("ab", 600.0, cap_w=HIGH_W)
     first = {order.name: order for order in book.decide(0.0).orders}
     book.budget(1.0, 400.0)
     book.decide(1.0)
@@ -138,13 +134,10 @@ def test_a_confirmation_that_comes_late_frees_nothing() -> None:
 
 
 def test_lowest_caps_above_the_budget_are_told_with_who_would_have_to_pause() -> None:
-    book = ledger(350.0)
-    for name in "abcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), HIGH_W)
+    book = joined("abcd", 350.0, cap_w=HIGH_W)
     decision = book.decide(0.0)
     assert set(caps_of(decision).values()) == {LOW_W}
-    assert decision.short_w == pytest.approx(50.0)
-    assert decision.pause == ("d",)
+    assert (decision.short_w, decision.pause) == (pytest.approx(50.0), ("d",))
 
 
 def test_a_device_that_nobody_uses_keeps_its_lowest_cap() -> None:
@@ -155,9 +148,7 @@ def test_a_device_that_nobody_uses_keeps_its_lowest_cap() -> None:
 
 
 def test_what_is_reserved_is_no_jobs() -> None:
-    book = ledger(500.0, reserved_w=100.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 500.0, reserved_w=100.0)
     assert confirmed(book, 0.0) == {"a": 200.0, "b": 200.0}
     book.reserve(200.0)
     assert confirmed(book, 0.1) == {"a": 150.0, "b": 150.0}
@@ -172,9 +163,7 @@ def measured(error: float, top_w: float = HIGH_W) -> JobCurve:
 
 
 def test_a_measured_slowdown_moves_watts() -> None:
-    book = ledger(400.0)
-    for name in "ab":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("ab", 400.0)
     confirmed(book, 0.0)
     book.curve("a", measured(0.001))  # far less than a prior takes it for
     after = confirmed(book, EVERY_S)
@@ -182,9 +171,7 @@ def test_a_measured_slowdown_moves_watts() -> None:
 
 
 def test_a_job_whose_baseline_is_only_estimated_is_lent_its_limit_until_it_is_measured() -> None:
-    book = ledger(2000.0)
-    for name in "abcdefgh":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("abcdefgh", 2000.0)
     confirmed(book, 0.0)
     for name in "abc":
         book.curve(name, measured(0.03))
@@ -202,9 +189,7 @@ def test_a_job_whose_baseline_is_only_estimated_is_lent_its_limit_until_it_is_me
 
 
 def test_a_loan_that_comes_to_nothing_ends_and_is_not_given_again_soon() -> None:
-    book = ledger(1000.0)
-    for name in "abcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("abcd", 1000.0)
     book.curve("a", measured(0.03))
     assert confirmed(book, 0.0)["a"] == HIGH_W
     assert confirmed(book, LOAN_S - 1)["a"] == HIGH_W
@@ -214,9 +199,7 @@ def test_a_loan_that_comes_to_nothing_ends_and_is_not_given_again_soon() -> None
 
 
 def test_who_leaves_and_comes_back_or_says_something_else_for_a_while_is_lent_nothing_anew() -> None:
-    book = ledger(1000.0)
-    for name in "bcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("bcd", 1000.0)
     book.join(0.0, "a", prior(LOW_W, HIGH_W), LOW_W, "its GPU")
     book.curve("a", measured(0.03))
     assert confirmed(book, 0.0)["a"] == HIGH_W
@@ -233,9 +216,7 @@ def test_who_leaves_and_comes_back_or_says_something_else_for_a_while_is_lent_no
 
 
 def test_a_loan_ends_with_the_tuner_that_had_it() -> None:
-    book = ledger(1000.0)
-    for name in "abcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("abcd", 1000.0)
     book.curve("a", measured(0.03))
     assert confirmed(book, 0.0)["a"] == HIGH_W
     book.unattended("a")
@@ -244,9 +225,7 @@ def test_a_loan_ends_with_the_tuner_that_had_it() -> None:
 
 @pytest.mark.parametrize("policy", [Policy.FAIR, Policy.ENERGY])
 def test_nothing_is_lent_that_others_cannot_give_nor_where_joules_alone_count(policy: Policy) -> None:
-    book = ledger(420.0 if policy is Policy.FAIR else 1000.0, policy=policy)
-    for name in "abcd":
-        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book = joined("abcd", 420.0 if policy is Policy.FAIR else 1000.0, policy=policy)
     book.curve("a", measured(0.03))
     assert confirmed(book, 0.0)["a"] < 0.9 * HIGH_W
 

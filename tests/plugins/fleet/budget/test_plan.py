@@ -24,12 +24,22 @@ def job(name: str, arrive_s: float, work_s: float, curve: str = "hard", devices:
     return PlannedJob(name=name, arrive_s=arrive_s, work_s=work_s, curve=curve, devices=devices)
 
 
-def test_alone_a_job_runs_as_at_its_baseline() -> None:
-    outcome = Plan(jobs=[job("a", 5, 100)], curves=CURVES).play(200.0)
-    assert outcome.slowdown == pytest.approx([0.0])
-    assert outcome.wall_s == pytest.approx(100)
-    assert outcome.throughput == pytest.approx(1.0)
-    assert outcome.energy == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("jobs", "budget_w", "came_to"),
+    [
+        ([job("a", 5, 100)], 200.0, {"slowdown": [0.0], "wall_s": 100, "throughput": 1.0, "energy": 1.0}),
+        # 150 s together at 2/3 speed, in which b does 100 of its 200; then 100 s alone.
+        ([job("a", 0, 100), job("b", 0, 200)], 300.0, {"slowdown": [0.5, 0.25]}),
+        ([job("a", 0, 100), job("b", 0, 100)], 150.0, {"short_s": 200, "peak_w": 200}),
+        ([job("a", 0, 100), job("b", 1000, 100)], 150.0, {"wall_s": 1150, "slowdown": [0.5, 0.5]}),
+        ([], 100.0, {"wall_s": 0, "slowdown": []}),
+    ],
+    ids=["alone", "half of it alone", "too small a budget", "nothing between two jobs", "no jobs"],
+)
+def test_jobs_run_as_their_curves_say(jobs, budget_w, came_to) -> None:
+    outcome = Plan(jobs=jobs, curves=CURVES, every_s=0.0).play(budget_w)
+    for name, expected in came_to.items():
+        assert getattr(outcome, name) == pytest.approx(expected), name
 
 
 def test_two_equal_jobs_are_slowed_down_equally() -> None:
@@ -46,23 +56,11 @@ def test_jobs_of_different_weights_that_lose_by_these_are_even() -> None:
     assert outcome.spread < 0.1
 
 
-def test_the_second_half_of_a_job_runs_as_if_alone() -> None:
-    outcome = Plan(jobs=[job("a", 0, 100), job("b", 0, 200)], curves=CURVES, every_s=0.0).play(300.0)
-    # 150 s together at 2/3 speed, in which b does 100 of its 200; then 100 s alone.
-    assert outcome.slowdown == pytest.approx([0.5, 0.25])
-
-
 def test_a_newcomer_has_room_at_once() -> None:
     plan = Plan(jobs=[job("a", 0, 100), job("b", 3, 100)], curves=CURVES, every_s=1e9)
     outcome = plan.play(250.0)
     assert outcome.peak_w <= 250.0
     assert outcome.short_s == 0
-
-
-def test_too_small_a_budget_is_said() -> None:
-    outcome = Plan(jobs=[job("a", 0, 100), job("b", 0, 100)], curves=CURVES).play(150.0)
-    assert outcome.short_s == pytest.approx(200)
-    assert outcome.peak_w == pytest.approx(200)
 
 
 def test_curves_are_worth_something_against_a_uniform_share() -> None:
@@ -75,22 +73,9 @@ def test_curves_are_worth_something_against_a_uniform_share() -> None:
 def test_uniform_gives_each_the_same_fraction() -> None:
     plan = Plan(jobs=[job("a", 0, 10, devices=3), job("b", 0, 10)], curves=CURVES)
     outcome = plan.play(600.0, uniform)
-    assert outcome.peak_w == pytest.approx(600.0)
-    assert outcome.slowdown == pytest.approx([0.5, 0.5])
+    assert (outcome.peak_w, outcome.slowdown) == (pytest.approx(600.0), pytest.approx([0.5, 0.5]))
 
 
 def test_what_is_asked_for_is_the_highest_sum_at_one_time() -> None:
     plan = Plan(jobs=[job("a", 0, 10), job("b", 10, 10), job("c", 15, 1, devices=2)], curves=CURVES)
     assert plan.asked_w == 600.0
-
-
-def test_nothing_runs_between_two_jobs() -> None:
-    outcome = Plan(jobs=[job("a", 0, 100), job("b", 1000, 100)], curves=CURVES).play(150.0)
-    assert outcome.wall_s == pytest.approx(1150)
-    assert outcome.slowdown == pytest.approx([0.5, 0.5])
-
-
-def test_no_jobs_take_no_time() -> None:
-    outcome = Plan(jobs=[], curves=CURVES).play(100.0)
-    assert outcome.wall_s == 0
-    assert outcome.slowdown.size == 0

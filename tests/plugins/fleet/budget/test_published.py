@@ -9,8 +9,7 @@ from tests.session.test_ceiling import CURVE
 def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
     searching, held = known_of(CURVE, 250.0, searching=True), known_of(CURVE, 250.0, searching=False)
     assert searching.caps_w == (100.0, 150.0, 200.0, 250.0)
-    assert held.caps_w == (100.0, 150.0)
-    assert held.slowdown == pytest.approx((0.5, 0.1))
+    assert (held.caps_w, held.slowdown) == ((100.0, 150.0), pytest.approx((0.5, 0.1)))
     assert held.slowdown_stderr == pytest.approx((1.0, 0.011))  # what is hardly known stays a number
     assert held.energy_stderr == pytest.approx((0.018, 0.018))
 

@@ -3,7 +3,7 @@
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -135,9 +135,7 @@ def test_a_tuner_joins_sets_and_leaves(meeting: Meeting) -> None:
         (lambda meeting: Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
     ],
 )
-def test_what_is_not_to_be_had_is_refused(
-    meeting: Meeting, request_: Callable[[Meeting], Set | Beat | Join], error: type[Exception], complaint: str
-) -> None:
+def test_what_is_not_to_be_had_is_refused(meeting, request_, error, complaint) -> None:
     there = meeting.caller()
     with pytest.raises(error, match=complaint):
         there.ask(request_(meeting), Done)
@@ -267,8 +265,6 @@ def test_a_ceiling_that_falls_is_heard_at_a_beat(meeting: Meeting) -> None:
         before_w = held.ceiling_w
         meeting.caller().ask(Change(watts=450.0), Done)
         held.beat()
-        assert before_w is not None
-        assert held.ceiling_w is not None
         assert held.ceiling_w < before_w
         assert meeting.stage.limits_w()[:2] == [held.ceiling_w] * 2
 

@@ -31,7 +31,6 @@ class Step:
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         assert isinstance(message, Settle)
-        assert to is not None
         for place in to:
             self.asked[self.nodes[place]] = message
             if self.nodes[place] in self._answers:
@@ -114,13 +113,7 @@ class Port:
         ((None,), None, None, False),
     ],
 )
-def test_an_agent_says_what_it_reads(
-    monkeypatch: pytest.MonkeyPatch,
-    read_w: tuple[float | None, ...],
-    fate: Fate | None,
-    restored: bool | None,
-    tried_again: bool,
-) -> None:
+def test_an_agent_says_what_it_reads(monkeypatch, read_w, fate, restored, tried_again) -> None:
     monkeypatch.setattr(settling, "outside_limits", lambda kind, job: Port(*read_w))
     monkeypatch.setattr(SlurmJob, "roots", lambda self: ())
     left = [] if fate is None else [Settled(uuid="a", outcome=fate, sentence="a: 260 W could not be put back")]

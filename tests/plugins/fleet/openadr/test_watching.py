@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from autocap.plugins.fleet.openadr.feed import SILENT_S, Feed
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.vtn import Answer
@@ -39,8 +37,6 @@ def test_what_was_known_counts_while_a_vtn_cannot_be_asked() -> None:
     assert watched.look(T0, 0.0) == Said(trouble="not yet")
     assert watched.look(T0 + 1, 1.0) is None  # too early
     known = watched.look(T0 + 10, 10.0)
-    assert known is not None
-    assert known.spans is not None
     assert [span.watts for span in known.spans] == [1000]
     assert watched.look(T0 + 20, 20.0) == Said(
         spans=known.spans, trouble="vtn.example.com cannot be asked (ZeroDivisionError)"
@@ -52,15 +48,12 @@ def test_each_bad_event_is_told_once_and_not_too_many_of_them() -> None:
     bad = [event(str(n), 1, start="soon") for n in range(60)]
     watched = Watched(SOURCE, lambda: Answer(events=list(bad), programs={}, more=True), "here")
     told = watched.look(T0, 0.0)
-    assert told is not None
     assert len(told.notes) == 50
     assert "event 'peak 0' (0) is not followed: its start is 'soon'" in told.notes[0]
     assert told.notes[-1] == "other events cannot be followed either, and are not named any more"
     again = watched.look(T0, 100.0)
-    assert again is not None
     assert again.notes == ()
     few = Watched(SOURCE, lambda: Answer(events=[], programs={}, more=True), "here").look(T0, 0.0)
-    assert few is not None
     assert few.notes == ("vtn.example.com has more events than are read; name a program with --openadr-program",)
 
 
@@ -80,9 +73,7 @@ class Hearing:
         return found
 
 
-def test_a_process_that_asks_is_followed_by_another_where_it_hangs_or_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_asks_is_followed_by_another_where_it_hangs_or_ends(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("OPENADR_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("OPENADR_CLIENT_SECRET", CLIENT_SECRET)
     before = children()
@@ -91,7 +82,6 @@ def test_a_process_that_asks_is_followed_by_another_where_it_hangs_or_ends(
         hearing = Hearing(VtnSource(url=there.url, every_s=1))
         try:
             (first,) = hearing.until(bool)
-            assert first.spans is not None
             assert [span.watts for span in first.spans] == [1500]
             words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children() - before}
             assert all(there.url.encode() in line for line in words.values())

@@ -41,7 +41,6 @@ def main(folder: str, names: str, *command: str) -> int:
 
 def label(number: int, end: "subprocess.Popen[bytes]") -> None:
     """Each of its lines, in one write; and what srun's task says of one that ended otherwise."""
-    assert end.stdout is not None
     for line in end.stdout:
         os.write(1, b"%d: %s" % (number, line))
     if status := end.wait():

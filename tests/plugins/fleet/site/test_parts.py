@@ -97,8 +97,7 @@ def test_jobs_of_all_nodes_are_slowed_down_alike_by_their_weights() -> None:
     slowdown = prior(LOW_W, HIGH_W)
     a, x, y = (parts._caps_w[key] for key in (("a", "train 1"), ("b", "x 1"), ("b", "y 2")))
     at = np.interp([a, x, y], slowdown.caps_w, slowdown.slowdown)
-    assert at[0] == pytest.approx(at[1], abs=0.005)
-    assert at[2] == pytest.approx(at[1] / 2, abs=0.005)
+    assert (at[0], at[2]) == (pytest.approx(at[1], abs=0.005), pytest.approx(at[1] / 2, abs=0.005))
     parts.policy(Policy.THROUGHPUT)
     settle(parts, 1.0)
     assert parts.room_w >= 0
@@ -163,8 +162,7 @@ def test_a_floor_that_rises_is_counted_and_others_make_room() -> None:
 def test_even_floors_above_the_budget_are_said_with_the_jobs_to_pause() -> None:
     parts = begun(FLOOR_W + 100.0, a=books(job()), b=books(job("late 2")))
     decision = parts.decide(1.0)
-    assert decision.short_w == pytest.approx(FLOOR_W - 100.0)
-    assert decision.pause == ("b: late 2",)
+    assert (decision.short_w, decision.pause) == (pytest.approx(FLOOR_W - 100.0), ("b: late 2",))
     assert parts.part("a")[1] == FLOOR_W
 
 
