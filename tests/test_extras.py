@@ -98,7 +98,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], t
 
 
 @pytest.mark.parametrize(("words", "install"), NEEDS.items(), ids=spelled)
-def test_what_needs_an_extra_says_in_one_line_what_to_install(words, install, results) -> None:
+def test_what_needs_an_extra_says_in_one_line_what_to_install(
+    words: tuple[str, ...], install: str, results: dict[tuple[str, ...], tuple[int, str, str]]
+) -> None:
     status, out, err = results[words]
     assert (status, out, err.count("\n")) == (1, "", 1), err
     assert f"pip install {install}" in err

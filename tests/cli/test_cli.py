@@ -228,7 +228,13 @@ PRICED = "--metric cost --energy-price 0.3"
         ("nosuch", "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(words, message, tmp_path, monkeypatch, capsys) -> None:
+def test_a_wrong_command_line_is_one_line_and_status_2(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(words)) == 2
     out, err = capsys.readouterr()

@@ -38,7 +38,9 @@ def halves(command: str, line: str) -> tuple[list[str], list[str] | None]:
     ],
 )
 @pytest.mark.parametrize("name", ["run", "sweep"])
-def test_the_first_word_that_is_no_option_and_no_value_begins_the_command(name, line, ours, command) -> None:
+def test_the_first_word_that_is_no_option_and_no_value_begins_the_command(
+    name: str, line: str, ours: int, command: str | None
+) -> None:
     if name == "sweep" and "strategy" in line:
         line = line.replace("strategy-option", "kill-after")
     words = shlex.split(line)
@@ -61,7 +63,9 @@ def test_two_dashes_begin_it_as_ever(line: str, ours: list[str], command: list[s
 
 
 @pytest.mark.parametrize("line", ["--observ python x.py", "--nosuch 3 -- true", "-x true", "-5 true", "--nosuch=1 x"])
-def test_an_option_that_is_not_known_is_refused_and_begins_no_command(line, monkeypatch, tmp_path, capsys) -> None:
+def test_an_option_that_is_not_known_is_refused_and_begins_no_command(
+    line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", *shlex.split(line)]) == 2
     assert capsys.readouterr().err.startswith(f"autocap: unrecognized arguments: {line.split()[0]} (")
@@ -118,7 +122,9 @@ def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
         ("run --node-power rapel true", "argument --node-power: unknown source 'rapel' (did you mean rapl?); choose"),
     ],
 )  # fmt: skip
-def test_what_was_probably_meant_is_said(line, said, monkeypatch, tmp_path, capsys) -> None:
+def test_what_was_probably_meant_is_said(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 2
     assert capsys.readouterr().err.startswith(f"autocap: {said}")
@@ -192,7 +198,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in commands())])
-def test_help_is_readable_where_the_terminal_knows_ascii_alone(words, monkeypatch) -> None:
+def test_help_is_readable_where_the_terminal_knows_ascii_alone(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     status, out, err = in_ascii(words, monkeypatch)
     assert (status, err) == (0, "")
     assert out.startswith("usage: autocap")

@@ -2,7 +2,7 @@
 
 import argparse
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -68,7 +68,9 @@ def test_two_dashes_are_no_value_of_any_option(command: str, option: argparse.Ac
 @example(text="1_000")
 @example(text="\0")
 @example(text="\ud800")
-def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(reader, text) -> None:
+def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(
+    reader: Callable[[str], object], text: str
+) -> None:
     assert callable(reader)
     refused = ""
     try:
@@ -125,7 +127,9 @@ def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(reader, 
         (["restore", "--", "something"], "unrecognized arguments: -- something"),
     ],
 )  # fmt: skip
-def test_a_size_that_is_too_large_or_too_small_is_refused_with_what_is_allowed(here, words, message, cli) -> None:
+def test_a_size_that_is_too_large_or_too_small_is_refused_with_what_is_allowed(
+    here: Here, words: list[str], message: str, cli: Cli
+) -> None:
     job = ["--", "true"] if words[0] in ("run", "sweep") else []
     require_refused(cli, here(*words, *job), 2, message)
 

@@ -113,7 +113,9 @@ def test_a_place_that_others_can_write_is_an_error(here: Here, store: MemoryStor
     require_said(done, 1, "can be written by others (mode 0777), so nothing is remembered there")
 
 
-def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(cli, store) -> None:
+def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(
+    cli: Cli, store: MemoryStore
+) -> None:
     words = (
         "run", *EMULATED, "--metric", "energy", "--strategy", "fixed", "--strategy-option", "cap=137",
         "--target-stderr", "20%", "--trial-seconds", "2", "--out", "run", "--force",

@@ -82,7 +82,9 @@ def test_where_nothing_repeats_the_closest_miss_is_no_period() -> None:
     )
 
 
-def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(trace, capsys) -> None:
+def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["period", str(trace)]) == 0
     out, err = capsys.readouterr()
     found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified\n  \w.*\n", out)
@@ -104,7 +106,9 @@ def test_on_one_pipe_what_is_said_and_what_is_found_come_in_their_order(tmp_path
     assert len(found) == 4
 
 
-def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path, capsys) -> None:
+def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     still = record_noise("constant", SENSOR, 50.0, np.random.default_rng(5))
     path = saved(tmp_path / "both.csv", [job(25.0), still])
     assert main(["period", str(path), "--window", "25", "--json"]) == 0
@@ -118,7 +122,9 @@ def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path
     assert seen["verified"] is False
 
 
-def test_an_energy_counter_that_repeats_as_well_verifies_the_period(tmp_path, capsys) -> None:
+def test_an_energy_counter_that_repeats_as_well_verifies_the_period(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = saved(tmp_path / "counter.csv", [job(25.0, sensor="20/10")], energy=True)
     assert main(["period", str(path), "--json"]) == 0
     (seen,) = json.loads(capsys.readouterr().out)
@@ -180,7 +186,9 @@ def test_an_impossible_window_is_a_usage_error(trace: Path, window: str, capsys:
     assert "give a number above 0, in seconds" in err
 
 
-def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(tmp_path, capsys) -> None:
+def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "long.csv"
     path.write_text("\n".join(["t_s,power_w", *(f"{n},200" for n in range(1300))]))
     assert main(["period", str(path)]) == 0

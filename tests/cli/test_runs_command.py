@@ -107,6 +107,7 @@ def test_runs_are_listed_the_latest_first_with_what_they_saved(tuned: Path, plac
     summary = summarise(read_events(tuned))
     versus = summary.versus_baseline
     assert versus.time_pct is not None
+    assert summary.chosen is not None
     expected = (
         f"{-versus.energy_pct:.1f} ± {versus.energy_stderr_pct:.1f} % energy (emulated), "
         f"time {versus.time_pct:+.1f} ± {versus.time_stderr_pct:.1f} %"
@@ -116,7 +117,9 @@ def test_runs_are_listed_the_latest_first_with_what_they_saved(tuned: Path, plac
 
 
 @pytest.mark.parametrize("width", [50, 80, 100, 140])
-def test_the_list_is_as_wide_as_the_terminal_and_the_run_the_cap_and_the_saving_stay(tuned, place, said, width) -> None:
+def test_the_list_is_as_wide_as_the_terminal_and_the_run_the_cap_and_the_saving_stay(
+    tuned: Path, place: Path, said: Said, width: int
+) -> None:
     shutil.copytree(tuned, place / "20260101T000000Z-12345")
     lines = said("runs", width=width).splitlines()
     assert max(map(len, lines)) <= width
@@ -127,7 +130,9 @@ def test_the_list_is_as_wide_as_the_terminal_and_the_run_the_cap_and_the_saving_
     assert "(emulated)" in "".join(lines)
 
 
-def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(tuned, place, said) -> None:
+def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(
+    tuned: Path, place: Path, said: Said
+) -> None:
     for name in ("killed", "young", "going", "damaged"):
         shutil.copytree(tuned, place / name)
     without(place / "killed", RunEnded)
@@ -165,7 +170,9 @@ def test_why_no_cap_was_kept_is_said(tuned: Path, place: Path, said: Said) -> No
     assert (row["cap_w"], row["saved"], row["why"]) == (None, None, reason)
 
 
-def test_what_cannot_be_read_has_a_row_that_says_so_and_what_is_no_run_has_none(tuned, place, said) -> None:
+def test_what_cannot_be_read_has_a_row_that_says_so_and_what_is_no_run_has_none(
+    tuned: Path, place: Path, said: Said
+) -> None:
     shutil.copytree(tuned, place / "sound")
     (place / "notes.txt").write_text("")
     (place / "folder").mkdir()
@@ -197,7 +204,9 @@ def test_what_cannot_be_read_has_a_row_that_says_so_and_what_is_no_run_has_none(
     assert (troubles["sound"], troubles["empty"]) == (None, start)
 
 
-def test_a_sweep_has_a_row_of_its_own_and_is_read_from_its_events(tuned, place, said, capsys) -> None:
+def test_a_sweep_has_a_row_of_its_own_and_is_read_from_its_events(
+    tuned: Path, place: Path, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An earlier part of it may have left a result."""
     events = swept(("0", "0,1"), repeats=1)
     for name, there in (("whole", events), ("part", events[:6])):
@@ -234,7 +243,9 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("fields", HOSTILE, ids=[str(fields)[:60] for fields in HOSTILE])
-def test_a_result_that_no_run_has_written_makes_a_row_like_any_other(fields, tuned, place, said) -> None:
+def test_a_result_that_no_run_has_written_makes_a_row_like_any_other(
+    fields: dict[str, object], tuned: Path, place: Path, said: Said
+) -> None:
     run = shutil.copytree(tuned, place / "run")
     result = json.loads((run / RESULT).read_text())
     (run / RESULT).write_text(json.dumps({**result, **fields} if len(fields) < 2 or "mode" not in fields else fields))
@@ -245,7 +256,9 @@ def test_a_result_that_no_run_has_written_makes_a_row_like_any_other(fields, tun
     assert row["trouble"] is None
 
 
-def test_a_directory_without_runs_is_no_error_and_a_run_is_no_directory_of_runs(tuned, place, said, capsys) -> None:
+def test_a_directory_without_runs_is_no_error_and_a_run_is_no_directory_of_runs(
+    tuned: Path, place: Path, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert said("runs") == "there are no runs in autocap-runs\n"
     assert json.loads(said("runs", "--json")) == []
     place.rmdir()
@@ -270,7 +283,9 @@ def test_a_run_that_has_just_been_made_is_not_locked_under_its_writer(place: Pat
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_report_without_a_run_shows_the_latest(tuned, other, place, capsys) -> None:
+def test_report_without_a_run_shows_the_latest(
+    tuned: Path, other: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert refused(capsys, "report") == (
         1, "there is no run in autocap-runs; pass a run directory, or make one with `autocap run -- CMD …`"
     )  # fmt: skip
@@ -300,7 +315,9 @@ def test_report_takes_two_runs_at_most_and_of_two_no_page(tuned: Path, capsys: p
 def test_two_runs_are_compared_with_the_errors_of_both(tuned: Path, other: Path, said: Said) -> None:
     text = said("report", str(tuned), str(other))
     first, second = (summarise(read_events(run)) for run in (tuned, other))
+    assert first.chosen is not None
     assert first.chosen.measurement is not None
+    assert second.chosen is not None
     assert second.chosen.measurement is not None
     found = json.loads(said("report", str(tuned), str(other), "--json"))
     assert [run["strategy"]["name"] for run in found["runs"]] == ["model", "golden"]
@@ -338,7 +355,9 @@ def changed(summary: Summary, **fields: object) -> Summary:
 
 def test_runs_of_different_work_are_not_compared_and_what_differs_is_said(tuned: Path, other: Path) -> None:
     one = summarise(read_events(tuned))
+    assert one.device is not None
     assert one.progress is not None
+    assert one.baseline is not None
     gpus = tuple(replace(gpu, name="Tesla V100") for gpu in one.device.gpus)
     period = replace(one.progress, kind="period")
     slower = replace(one.baseline, period_s=2 * one.baseline.period_s)

@@ -64,7 +64,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
 Made = Callable[..., RunConfig]
 
 
-def test_the_command_line_goes_before_variables_and_they_before_files(write, made, monkeypatch) -> None:
+def test_the_command_line_goes_before_variables_and_they_before_files(
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("trial-seconds = 10\nwait = 10\nsample-hz = 10\nstrategy = 'golden'\n", own=True)
     write("trial-seconds = 20\nwait = 20\nsample-hz = 20\n")
     monkeypatch.setenv("AUTOCAP_TRIAL_SECONDS", "30")
@@ -139,7 +141,9 @@ def test_the_variable_that_forbids_to_set_anything_does_so_whatever_else_is_said
         ("strategy-option = {tolerance = 5}\nstrategy = 'golden'", "--strategy golden", {}),
     ],
 )
-def test_what_is_about_something_else_has_no_say(words, line, unused, write, capsys, made) -> None:
+def test_what_is_about_something_else_has_no_say(
+    words: str, line: str, unused: dict[str, str], write: Write, capsys: pytest.CaptureFixture[str], made: Made
+) -> None:
     write(words)
     assert main(["config", "run", *line.split(), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -148,7 +152,9 @@ def test_what_is_about_something_else_has_no_say(words, line, unused, write, cap
     assert not unused.keys() & {one.name for one in run.taken}
 
 
-def test_settings_are_shown_with_where_they_come_from(write, capsys, monkeypatch) -> None:
+def test_settings_are_shown_with_where_they_come_from(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("metric = 'cost'\n")
     write("energy-price = 0.3\n", own=True)
     monkeypatch.setenv("AUTOCAP_WAIT", "30")
@@ -188,7 +194,9 @@ def test_settings_are_shown_with_where_they_come_from(write, capsys, monkeypatch
         ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost, car"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_file_is_one_line_that_says_where(words, message, place, cli, here, monkeypatch) -> None:
+def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
+    words: str, message: str, place: Path, cli: object, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("autocap.toml").write_bytes(words.encode(errors="surrogateescape"))
     done = here("run", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
@@ -211,7 +219,9 @@ def test_what_is_wrong_in_a_file_is_one_line_that_says_where(words, message, pla
         ("AUTOCAP_METRIC", "edp", "k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)"),
     ],
 )
-def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(variable, value, message, here, monkeypatch) -> None:
+def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(
+    variable: str, value: str, message: str, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, value)
     done = here("run", "--k", "3", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
@@ -245,7 +255,9 @@ def test_config_refuses_what_the_command_would(line: str, place: Path, capsys: p
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o606])
-def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(mode, write, made, capsys) -> None:
+def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(
+    mode: int, write: Write, made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
     write("metric = 'energy'").chmod(mode)
     for command in ("run -- true", "config"):
         assert main(command.split()) == 2
@@ -254,7 +266,9 @@ def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(mod
     assert made("run --no-config -- true").taken == ()
 
 
-def test_an_option_that_says_no_is_a_setting_without_it(write, made, monkeypatch, capsys) -> None:
+def test_an_option_that_says_no_is_a_setting_without_it(
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert made("run -- true").memory
     assert not made("run --no-memory -- true").memory
     write("memory = false\n")
@@ -339,7 +353,9 @@ def test_every_command_that_has_settings_reads_them(write: Write, capsys: pytest
 
 
 @pytest.mark.parametrize("command", ["devices", "memory"])
-def test_a_command_that_runs_no_job_has_a_table_and_variables_of_its_own(command, write, monkeypatch, capsys) -> None:
+def test_a_command_that_runs_no_job_has_a_table_and_variables_of_its_own(
+    command: str, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/nowhere")
 
     def prints_json() -> bool:
@@ -382,7 +398,9 @@ def test_what_a_table_may_not_hold(words: str, said: str, write: Write, capsys: 
     assert said in capsys.readouterr().err
 
 
-def test_a_variable_without_the_command_that_it_is_for_is_refused(place, monkeypatch, capsys) -> None:
+def test_a_variable_without_the_command_that_it_is_for_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AUTOCAP_SOCKET", "/tmp/x")
     assert main(["config"]) == 2
     assert "'AUTOCAP_SOCKET' is no AUTOCAP_… variable; set AUTOCAP_HELPER_SOCKET instead" in capsys.readouterr().err

@@ -154,7 +154,9 @@ def test_a_full_disk_is_one_sentence_and_status_1_and_no_matter_for_what_is_only
         ("| true", ["report", "RUN"], 0, ""),
     ],
 )
-def test_python_itself_has_nothing_to_add(cli, recorded, to, words, status, said) -> None:
+def test_python_itself_has_nothing_to_add(
+    cli: Cli, recorded: Path, to: str, words: list[str], status: int, said: str
+) -> None:
     done = closed(cli, to, *(str(recorded) if word == "RUN" else word for word in words))
     assert (done.returncode, done.stderr.decode()) == (status, said)
 
@@ -179,6 +181,7 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
             cli.argv("run", *EMULATED, "-v", "--json", "--out", "run", "--", "sh", "-c", script),
             cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=pipe,
         )  # fmt: skip
+        assert run.stdout is not None
         eventually(lambda: (cli.folder / "ready").exists() and cli.events("device_found"))
         began_s = time.monotonic()
         run.terminate()
@@ -209,6 +212,7 @@ def test_stderr_of_the_child_is_what_it_was(cli: Cli) -> None:
     reading, writing = os.pipe()
     words = ("run", "--quiet", "--", sys.executable, "-S", "-c", "import os; print(os.get_blocking(2))")
     with warm.start(cli.argv(*words), cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=writing) as run:
+        assert run.stdout is not None
         assert run.stdout.read() == "True\n"
     os.close(reading)
     os.close(writing)

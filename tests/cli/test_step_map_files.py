@@ -54,6 +54,7 @@ def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore_which_say
         stderr=subprocess.DEVNULL,
         text=True,
     ) as run:
+        assert run.stdout is not None
         child, path = run.stdout.readline().split()
         assert main(["restore"]) == 0
         assert os.path.exists(path)  # its maker lives
@@ -85,7 +86,9 @@ def test_a_job_that_puts_a_directory_in_the_place_of_its_map_ends_with_its_own_s
     assert "internal fault" not in done.stderr
 
 
-def test_inside_opens_and_removes_nothing_that_its_command_line_names(tmp_path, monkeypatch, capfd) -> None:
+def test_inside_opens_and_removes_nothing_that_its_command_line_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name in SUDO:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))

@@ -225,7 +225,9 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
 
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
-def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(machine, sudo, monkeypatch, command) -> None:
+def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
+    machine: Machine, sudo: Sudo, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     own, plain = machine.root / "own", machine.root / "plain"
     options = ("--repeats", "1", "--caps", "260", "--no-warm-up") if command == "sweep" else ()
     pause = 0.7 if options else 0  # power must be read while it runs
@@ -292,7 +294,9 @@ def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
     assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
 
 
-def test_modules_are_imported_from_where_the_user_may_not_look(machine, monkeypatch) -> None:
+def test_modules_are_imported_from_where_the_user_may_not_look(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from autocap.job.privileged_imports import privileged_imports
 
     (machine.secret / "hidden_module.py").write_text("import os\nIDS = os.getresuid()\n")

@@ -49,7 +49,9 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert "t rest the node draws 700 W" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(metered, here) -> None:
+def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(
+    metered: Cli, here: Here
+) -> None:
     (metered.folder / "watts").write_text("5\n")  # an idle GPU draws 20
     (metered.folder / "end").write_text("if [ $(wc -l < ran) = 2 ]; then touch dead; sleep 0.2; fi")
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)

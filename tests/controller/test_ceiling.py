@@ -58,7 +58,9 @@ WITHIN_10_PCT = Metric(name="energy", max_slowdown=0.1)
 
 @pytest.mark.parametrize("grants", DROPS)
 @pytest.mark.parametrize(("strategy", "metric"), [("model", EDP), ("golden", WITHIN_10_PCT)])
-def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(grants, metric, strategy) -> None:
+def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(
+    grants: Grants, metric: Metric, strategy: str
+) -> None:
     outcome = under(grants, metric, strategy=strategy, end_s=max(120.0, grants[-1][0] + 30.0))
     for event in outcome.log.events:
         if isinstance(event, events.CapSet):
@@ -110,6 +112,7 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "it is above what the budget gives now")
     assert trials[0].trial.cap_w == 150  # the ceiling, which stands for the baseline
     assert all(event.trial.cap_w <= 150 for event in trials)
+    assert outcome.decided is not None
     assert not outcome.decided.confirmed  # its baseline's limit may not hold
     assert outcome.decided.reason == "the best up to 150 W by the curve; the baseline is that of 260 W"
     assert held_at(outcome, 149.0) == 150.0

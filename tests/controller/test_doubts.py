@@ -84,6 +84,7 @@ def test_a_part_of_an_iteration_taken_for_one_is_measured_again_and_does_not_cou
     (trial,) = told(outcome, 240.0)
     if kind == "period":
         assert trial.state is TrialState.FAILED
+        assert trial.reason is not None
         assert trial.reason.startswith("two measurements in a row disagree: +")
     else:
         assert trial.measurement is not None, "one that is off costs itself where iterations are counted"
@@ -128,6 +129,7 @@ def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_g
     assert gone.cap_w == 100.0
     assert gone.reason.startswith("measured again, it showed +5")
     again = told(outcome, 100.0)[-1].measurement
+    assert again is not None
     assert again.period_s == pytest.approx(RESNET50.time_s(100.0), rel=0.02)
     assert outcome.final_cap_w == 160.0
     assert worst_claim(outcome) < 0.01

@@ -70,7 +70,9 @@ def day() -> Outcome:
     return followed([*prices(*VALUES), *unknown], intervals=len(VALUES) + 2)
 
 
-def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(day) -> None:
+def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(
+    day: Outcome,
+) -> None:
     caps_w = ends_w(day, len(VALUES))
     assert max(caps_w[1], caps_w[3]) < min(caps_w[2], caps_w[4])
     assert caps_w[5] == FOUND_W
@@ -160,10 +162,14 @@ def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[f
         sum(outcome.device.true_energy_j(from_s, to_s)) * (0.45 if from_s // step_s % 2 else 0.05) / 3.6e6
         for from_s, to_s in pairwise(edges_s)
     ]
+    assert found is not None
+    assert found.spent.money is not None
     assert found.spent.money.value == pytest.approx(sum(spent), rel=0.005)
 
 
-def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(fickle) -> None:
+def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(
+    fickle: tuple[float, Outcome],
+) -> None:
     step_s, outcome = fickle
     moves = of(outcome, events.Followed)
     quoted = of(outcome, events.Quoted)

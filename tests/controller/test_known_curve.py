@@ -91,7 +91,9 @@ def test_what_is_published_ends_at_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("caps_w", [(), (150.0,), (190.0, 150.0)])
-def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(caps_w) -> None:
+def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(
+    caps_w: tuple[float, ...],
+) -> None:
     fast = Metric(name="eds", k=1.01)
     points = curve(*caps_w, baseline_w=200.0, metric=fast).published(260.0)
     assert points[-1].cap_w == 260.0

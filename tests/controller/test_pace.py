@@ -33,7 +33,9 @@ def pace(
 
 @pytest.mark.parametrize("update_s", [0.02, 0.1])
 @pytest.mark.parametrize(("iteration_s", "interval_s"), [(0.0, 0.05), (0.3, 0.05), (3.2, 0.2), (20.0, 0.25)])
-def test_counted_energy_and_steps_need_their_edges_alone(update_s, iteration_s, interval_s) -> None:
+def test_counted_energy_and_steps_need_their_edges_alone(
+    update_s: float, iteration_s: float, interval_s: float
+) -> None:
     found_s = pace(update_s, counter_s=0.1).interval_s(held=False, follows_power=False, iteration_s=iteration_s)
     assert found_s == pytest.approx(interval_s)
 

@@ -37,13 +37,16 @@ def compared(tried: Measurement, rounds: int = 3, metric: Metric = EDP) -> PerGp
         (101.0, 0.5, "no energy saved beyond its error: +1.00 ± 0.03 %"),
     ],
 )
-def test_caps_are_a_gain_only_with_less_energy_in_no_more_time(energy_j, period_s, objection) -> None:
+def test_caps_are_a_gain_only_with_less_energy_in_no_more_time(
+    energy_j: float, period_s: float, objection: str | None
+) -> None:
     assert compared(window(energy_j, period_s)).objection() == objection
 
 
 def test_a_metric_that_time_spoils_is_no_gain_however_little_of_it_is_noise() -> None:
     time_above_all = Metric(name="eds", k=1.001)
     said = compared(window(99.8, 0.50015), metric=time_above_all).objection()
+    assert said is not None
     assert said.startswith("worse than the common cap: eds +0.03")
 
 

@@ -43,6 +43,7 @@ def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> No
     assert warned(outcome)[0].startswith("a period of 0.34")
     found = next(event for event in outcome.log.events if isinstance(event, events.ProgressFound))
     assert found.t_s > back.t_s  # nothing is counted before
+    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(PROFILE, EDP, outcome.grid, outcome.final_cap_w, limit_w) < 1.0
 
@@ -57,7 +58,9 @@ def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(confi
 
 
 @pytest.mark.parametrize("says", [Tried.UNCLEAR, Tried.REFUTED])
-def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(says, monkeypatch) -> None:
+def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(
+    says: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("autocap.progress.period.proof.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=EDP), end_s=600.0)
     assert [event.cap_w for event in caps(outcome)][1:] == [(PROFILE.cap_range.default_w,)]

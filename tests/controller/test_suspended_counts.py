@@ -126,7 +126,9 @@ def test_no_change_is_seen_in_what_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("period_s", "changed"), [(0.5, False), (0.7, True)])
-def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(period_s, changed) -> None:
+def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(
+    period_s: float, changed: bool
+) -> None:
     """As a period that is followed tells of validation and checkpoints: afterwards, both ends at once."""
     watch, meter, t_s, count = DriftWatch(measurement(energy_j=100.0, period_s=0.5)), Meter(), 0.0, 0.0
     said, readings_s = set(), np.arange(1, 2000) / 10

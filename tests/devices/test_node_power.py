@@ -110,7 +110,9 @@ def test_a_meter_has_its_first_reading_at_once_and_is_of_the_whole_node(meter: C
     assert one.notes() == ()
 
 
-def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_is_a_power(meter) -> None:
+def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_is_a_power(
+    meter: Callable[[str], CommandMeter],
+) -> None:
     one = meter("echo 100; read _ < /dev/null; sleep 0.05; printf '200\\n300\\n'; exec sleep 60")
     eventually(lambda: one.read().power_w == 250.0)
 
@@ -205,7 +207,9 @@ def test_an_answer_without_a_power_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
     assert "which is no power in watts above 0" in one.notes()[0]
 
 
-def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(tmp_path, ipmi) -> None:
+def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(
+    tmp_path: Path, ipmi: Ipmi
+) -> None:
     clock, pids = VirtualClock(), tmp_path / "pids"
     hangs = f"if [ -e {tmp_path}/hang ]; then trap '' TERM; echo $$ > {pids}; sleep 60; fi; "
     one = ipmi(clock, ipmitool(tmp_path, hangs + "echo 'Instantaneous power reading: 100 Watts'"))

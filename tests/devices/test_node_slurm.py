@@ -1,5 +1,6 @@
 """`--node-power slurm`: the node's power as Slurm reads it, for a job that has the node for itself."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_what_is_read_by_rapl_is_beside_the_gpus(slurm: SlurmStand) -> None:
         (lambda slurm: slurm.fail("config", "error: x\nno controller"), "cannot be asked: no controller; try"),
     ],
 )  # fmt: skip
-def test_where_slurm_does_not_tell_the_power_of_this_job_alone_it_is_refused(slurm, upset, said) -> None:
+def test_where_slurm_does_not_tell_the_power_of_this_job_alone_it_is_refused(
+    slurm: SlurmStand, upset: Callable[[SlurmStand], object], said: str
+) -> None:
     upset(slurm)
     with pytest.raises(DeviceUnavailable, match=f"^--node-power slurm: .*{said}"):
         SlurmMeter(VirtualClock(), slurm.environ)

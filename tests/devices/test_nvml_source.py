@@ -119,7 +119,9 @@ def test_gpus_that_are_named_are_taken_before_the_job_computes_but_not_from_othe
     ],
     ids=["no gpu", "no such gpu", "no such cap"],
 )
-def test_what_no_job_could_change_is_refused_before_it_starts(driver, change, message) -> None:
+def test_what_no_job_could_change_is_refused_before_it_starts(
+    driver: Driver, change: dict[str, object], message: str
+) -> None:
     with pytest.raises(DeviceUnavailable if "cap" not in message else DeviceError, match=message):
         source(driver, replace(CONFIG, **change))
 

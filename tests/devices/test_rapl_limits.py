@@ -162,7 +162,9 @@ def test_whatever_a_killed_run_came_to_is_put_back(tree: RaplTree, tmp_path: Pat
         ("constraint_0_time_window_us", None, r"was ignored by package 0, which keeps 27983872; the firmware has lock"),
     ],
 )
-def test_a_write_that_is_refused_shows_before_any_cap(tree, tmp_path, file, refusal, message) -> None:
+def test_a_write_that_is_refused_shows_before_any_cap(
+    tree: RaplTree, tmp_path: Path, file: str, refusal: int | None, message: str
+) -> None:
     zone = tree.package()
     refusing = Refusing(tree.root, file, refusal)
     with guardian(tmp_path / "state", refusing) as guarded, pytest.raises(LimitRefused, match=message):

@@ -208,7 +208,9 @@ def test_devices_and_restore_answer_where_there_is_nothing(folder: Cli) -> None:
     assert "nothing to put back" in run("autocap restore", folder)
 
 
-def test_an_observed_run_can_be_reported_in_every_way(folder, monkeypatch, capsys) -> None:
+def test_an_observed_run_can_be_reported_in_every_way(
+    folder: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = run("autocap run --device emulated --observe -- python train.py", folder)
     found = re.search(r"run directory: (\S+)", said)
     assert found is not None, said
@@ -301,7 +303,9 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
                 pass
 
 
-def test_the_jobs_that_are_shown_can_be_planned_with_the_command_that_is_shown(tmp_path, monkeypatch, capsys) -> None:
+def test_the_jobs_that_are_shown_can_be_planned_with_the_command_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (jobs,) = (block.text for block in ALL_BLOCKS if block.text.startswith("name,arrive_s,work_s"))
     (line,) = (line for block, line in COMMANDS if "--simulate JOBS.csv" in line)
     (tmp_path / "JOBS.csv").write_text(jobs)

@@ -78,7 +78,9 @@ def is_over(cli: Cli) -> bool:
     return bool(cli.events("run_ended")) and cli.leftovers() == []
 
 
-def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(cli) -> None:
+def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(
+    cli: Scripts,
+) -> None:
     script = cli.start(BLOCK)
     cli.counts()
     (started,) = cli.events("run_started")
@@ -224,7 +226,9 @@ def test_of_a_job_on_several_nodes_only_the_first_rank_of_all_starts_anything(cl
         ("SLURM_STEP_TASKS_PER_NODE", "2(x3)", True),
     ],
 )
-def test_a_launcher_is_known_by_the_ranks_that_it_has_started(monkeypatch, variable, value, is_launched) -> None:
+def test_a_launcher_is_known_by_the_ranks_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, is_launched: bool
+) -> None:
     monkeypatch.setenv(variable, value)
     assert _job() == (os.getppid() if is_launched else os.getpid())
 

@@ -211,6 +211,7 @@ def test_nothing_is_sent_once_the_child_was_reaped(monkeypatch: pytest.MonkeyPat
 def test_the_identity_is_the_childs() -> None:
     child = child_job.start(["sleep", "100"], os.environ)
 
+    assert child.identity is not None
     assert child.identity.pid == child.pid
     assert child.identity.is_alive()
     child.kill()
@@ -444,7 +445,9 @@ def terminal() -> Iterator[tuple[int, str]]:
     os.close(master)
 
 
-def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(job, terminal) -> None:
+def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(
+    job: Callable[..., Job], terminal: tuple[int, str]
+) -> None:
     master, name = terminal
     one = job(*FAMILY, tty=name)
     one.ready("child-ready", "grandchild-ready")
@@ -456,7 +459,9 @@ def test_an_interrupt_typed_at_the_terminal_reaches_the_whole_job_once(job, term
     assert sum(line.startswith("SIGINT") for line in lines(one.report)) == 2
 
 
-def test_suspend_typed_at_the_terminal_stops_the_job_and_us_until_continued(job, terminal) -> None:
+def test_suspend_typed_at_the_terminal_stops_the_job_and_us_until_continued(
+    job: Callable[..., Job], terminal: tuple[int, str]
+) -> None:
     master, name = terminal
     one = job("sh", "-c", 'sleep 100 & echo "inner $!" >> "$REPORT"; wait', tty=name)
     one.ready("inner")
@@ -522,6 +527,7 @@ def test_a_user_without_a_passwd_entry_keeps_the_ids_sudo_gave() -> None:
 def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
     nobody = pwd.getpwnam("nobody")
     user = invoking_user({"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid), "SUDO_USER": "ignored"})
+    assert user is not None
     assert (user.uid, user.gid) == (nobody.pw_uid, nobody.pw_gid)
 
     out = printed(

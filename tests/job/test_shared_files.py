@@ -119,7 +119,9 @@ def as_fifo(path: Path, victim: Path) -> None:
 
 
 @pytest.mark.parametrize("replace", [as_folder, as_link, as_hard_link, as_fifo])
-def test_what_was_put_in_its_place_stays_and_closing_says_nothing(file, tmp_path, replace) -> None:
+def test_what_was_put_in_its_place_stays_and_closing_says_nothing(
+    file: SharedFile, tmp_path: Path, replace: Callable[[Path, Path], None]
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     file.path.unlink()

@@ -137,7 +137,9 @@ def test_sysfs_is_not_read_from_where_others_write(place: Path, monkeypatch: pyt
         require_trusted(USER)
 
 
-def test_the_state_directory_is_not_reached_through_what_others_replace(place, monkeypatch) -> None:
+def test_the_state_directory_is_not_reached_through_what_others_replace(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SUDO_UID", str(UID))
     monkeypatch.setenv("SUDO_GID", str(UID))
     theirs = made(place / "theirs", uid=UID)

@@ -109,6 +109,7 @@ def test_the_journal_names_boot_owner_and_job(state_dir, gpu):
         StateDir(state_dir) as state,
     ):
         entry = Journal(state).load(gpu.uuid)
+        assert entry is not None
         assert (entry.boot_id, entry.owner, entry.job) == (boot_id(), own_identity(), own_identity())
 
 

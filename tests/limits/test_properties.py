@@ -50,7 +50,9 @@ def test_every_entry_reads_back_as_it_was_written(state: StateDir, entry: Entry)
 
 @given(st.text(max_size=8), st.text(max_size=8))
 @example("\U00100000", "%100000%")
-def test_different_devices_have_different_plain_file_names_that_name_them(state, one, other) -> None:
+def test_different_devices_have_different_plain_file_names_that_name_them(
+    state: StateDir, one: str, other: str
+) -> None:
     name = file_name(one, SUFFIX)
     assert name == Path(name).name
     assert Journal(state).device_of(name) == one
@@ -84,6 +86,7 @@ def test_an_entry_with_any_field_changed_is_refused_or_holds_limits_that_can_be_
         found = Journal(state).load("GPU-1")
     except GuardError:  # of another version, or damaged
         return
+    assert found is not None
     limits_w = [limit_w for limit_w in (found.original_w, found.last_w, found.next_w) if limit_w is not None]
     assert all(0 < limit_w < float("inf") for limit_w in limits_w)
     assert found.original_w is not None or found.untouched
@@ -93,6 +96,7 @@ def test_an_entry_with_any_field_changed_is_refused_or_holds_limits_that_can_be_
 def test_an_entry_cut_short_is_damaged(state: StateDir, entry: Entry, cut: int) -> None:
     Journal(state).save(replace(entry, uuid="GPU-1"))
     whole = state.read("GPU-1.json")
+    assert whole is not None
     state.write("GPU-1.json", whole[: cut % len(whole)])
     with pytest.raises(DamagedEntry, match="damaged"):
         Journal(state).load("GPU-1")
@@ -102,7 +106,9 @@ def test_an_entry_cut_short_is_damaged(state: StateDir, entry: Entry, cut: int) 
     original_w=watts,
     sets=st.lists(st.tuples(watts, st.sampled_from(["done", "killed before", "killed after", "refused", "restored"]))),
 )
-def test_whatever_was_set_and_whenever_it_is_killed_the_limit_on_the_device_is_known_for_ours(original_w, sets) -> None:
+def test_whatever_was_set_and_whenever_it_is_killed_the_limit_on_the_device_is_known_for_ours(
+    original_w: float, sets: list[tuple[float, str]]
+) -> None:
     entry = Entry(kind="", uuid="", original_w=original_w, boot_id="", owner=ProcessId(1, 1))
     device_w = original_w
     for cap_w, how in sets:

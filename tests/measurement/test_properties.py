@@ -95,7 +95,9 @@ def test_a_window_agrees_with_itself_and_knows_when_it_is_broken(samples: list[S
     st.sampled_from([2, 4, 8]),
 )
 @example([0.5] * 9 + [60.0], 300, 8)
-def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(gaps_s, per_minute, batches) -> None:
+def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(
+    gaps_s: list[float], per_minute: int, batches: int
+) -> None:
     window, meter, t_s, count = Window(CAP), Meter(), 0.0, 0
     for gap_s in gaps_s:
         t_s += gap_s
@@ -110,7 +112,9 @@ def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(gap
 
 
 @given(arbitrary.samples(fewest=20, most=60), flags, st.floats(min_value=1.0, max_value=100.0))
-def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(samples, ends, limit_s) -> None:
+def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(
+    samples: list[Sample], ends: list[bool], limit_s: float
+) -> None:
     rules = ProbeRules(settle_s=0.5, target_stderr=0.1, limit_s=limit_s, min_batches=4)
     probe, meter = Probe(CAP, rules, lambda found: Cost(value=1.0, stderr=found.period_rel_stderr)), Meter()
     for sample, marks in with_marks(samples, ends):
@@ -128,7 +132,9 @@ def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(samples,
     flags,
     st.lists(st.sampled_from(State), min_size=3, max_size=3).map(lambda some: 20 * some),
 )
-def test_no_part_of_the_totals_is_more_than_the_whole(samples, ends, states) -> None:
+def test_no_part_of_the_totals_is_more_than_the_whole(
+    samples: list[Sample], ends: list[bool], states: list[State]
+) -> None:
     totals, metering, steady = RunningTotals(), Metering(), SteadinessWatch(CAP)
     totals.open()
     for (sample, marks), state in zip(with_marks(samples, ends), states, strict=False):
@@ -136,6 +142,7 @@ def test_no_part_of_the_totals_is_more_than_the_whole(samples, ends, states) -> 
         steady.add(metered)
         totals.add(metered, state)
     tally = totals.tally(samples[-1].t_s)
+    assert tally is not None
     assert 0 <= tally.exploration_s <= tally.elapsed_s + 1e-6
     assert 0 <= tally.exploration_energy_j <= tally.energy_j * (1 + 1e-9) + 1e-6
     assert 0 <= tally.paused_s <= tally.counted_s + 1e-6
@@ -144,7 +151,9 @@ def test_no_part_of_the_totals_is_more_than_the_whole(samples, ends, states) -> 
 
 
 @given(st.lists(arbitrary.measurements(cap_w=200.0), min_size=1, max_size=4))
-def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_than_they_scatter(parts) -> None:
+def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_than_they_scatter(
+    parts: list[Measurement],
+) -> None:
     whole = pool(parts)
     for name in ("period_s", "energy_per_iteration_j", "power_w"):
         values = [getattr(part, name) for part in parts]

@@ -41,7 +41,9 @@ WINDOWS_S = {"20ms_3090": 0.1, "20ms_a100": 0.025, "5050_a100": 0.025, "step_k40
 
 @pytest.mark.parametrize(("span_s", "known"), [(20.0, True), (40.0, False)])
 @pytest.mark.parametrize("log", WINDOWS_S)
-def test_nothing_in_the_logs_of_real_cards_under_fast_waves_and_steps_is_a_period(log, span_s, known) -> None:
+def test_nothing_in_the_logs_of_real_cards_under_fast_waves_and_steps_is_a_period(
+    log: str, span_s: float, known: bool
+) -> None:
     trace = read(LOGS / f"{log}.csv")
     part = trace.split(span_s)[0] if trace.end_s - trace.start_s > span_s else trace
     witnesses = part.witnesses
@@ -184,7 +186,9 @@ def looked_at(family: str, waveform: str, sensor: str, column: str, period_s: fl
 
 
 @pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
-def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_it_at_the_same_time(sensor) -> None:
+def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_it_at_the_same_time(
+    sensor: str,
+) -> None:
     found = looked_at("set", "near-flat", sensor, "20 ms", 0.5, 1)
     assert found.called
     assert not found.wrong
@@ -192,7 +196,9 @@ def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_
 
 
 @pytest.mark.parametrize("period_s", [0.0552, 0.0542, 0.0262, 0.0174])
-def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(period_s) -> None:
+def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(
+    period_s: float,
+) -> None:
     """Both average over all of the time, and move as often: of sizes alone every one of these is a cycle."""
     for seed in range(3):
         assert not looked_at("judged", "fast", "100 ms", "counter", period_s, seed).called

@@ -53,7 +53,9 @@ def countable_cycles(found: Cycles | None) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=3)
 @given(seed=SEEDS, window_s=st.sampled_from([0.0, 0.025, 1.0]), update_s=st.sampled_from([0.02, 0.1, 1.0]))
-def test_whatever_is_left_of_the_readings_there_is_a_verdict(kind, seed, window_s, update_s) -> None:
+def test_whatever_is_left_of_the_readings_there_is_a_verdict(
+    kind: str, seed: int, window_s: float, update_s: float
+) -> None:
     rng = np.random.default_rng(seed)
     signal = heard(rng)
     t_s, power_w = starved(signal.t_s, signal.power_w, kind, rng)
@@ -109,6 +111,7 @@ def test_blocks_that_hold_no_reading_are_no_pattern() -> None:
 def test_readings_at_the_same_time_are_one_and_a_grid_is_no_finer_than_they_are_many() -> None:
     t_s = np.repeat(np.arange(60.0), 3) + np.tile([0.0, 0.0, 1e-9], 60)
     series = prepare(t_s, 200.0 + np.arange(180) % 7, update_s=0.1, window_s=0.1)
+    assert series is not None
     assert (np.diff(series.t_s) > 0).all()
     assert len(series.t_s) == 120
     assert series.step_s == pytest.approx(59.0 / 8 / 120, rel=1e-3)

@@ -274,12 +274,14 @@ def test_output_is_passed_on_at_once_line_or_not() -> None:
 def test_lines_are_counted_with_the_time_of_the_last_on_the_runs_clock() -> None:
     before = time.monotonic()
     _, counted = relayed("printf", "step 1\\nstep 2\\nother\\n", pattern="step")
+    assert counted is not None
     assert counted.count == 2
     assert before < counted.t_s < time.monotonic()
 
 
 def test_a_pattern_beyond_ascii_reaches_the_relay() -> None:
     _, counted = relayed("printf", "%s\\n", "Schritt für Schritt", pattern="für")
+    assert counted is not None
     assert counted.count == 1
 
 
@@ -338,6 +340,7 @@ def driver(*command: str) -> tuple["subprocess.Popen[bytes]", int]:
     process = subprocess.Popen(
         [PYTHON, "-c", DRIVER, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
+    assert process.stderr is not None
     began = process.stderr.readline().split()
     return process, int(began[1])
 
@@ -380,7 +383,9 @@ def test_a_reader_that_goes_away_ends_a_child_that_writes_as_without_us() -> Non
     os.close(sink)
 
 
-def test_a_child_that_was_silent_when_the_reader_went_away_meets_it_at_its_first_write(gate) -> None:
+def test_a_child_that_was_silent_when_the_reader_went_away_meets_it_at_its_first_write(
+    gate: tuple[str, Callable[[], int]],
+) -> None:
     ours, sink = os.pipe()
     with Relay.start("x", sink=sink) as relay:
         job = child(relay, "sh", "-c", f"{gate[0]}; echo hello; exit 3")
@@ -412,6 +417,7 @@ def test_a_full_disk_costs_bytes_and_not_the_job() -> None:
         job = child(relay, "sh", "-c", "echo line; sleep 0.05; echo line")
         assert status(job, relay) == 0
         reading = relay.read(0.0)
+        assert reading is not None
         assert reading.count == 2
 
 
@@ -504,6 +510,7 @@ def test_a_terminal_stays_a_terminal_of_the_same_size(terminal: tuple[int, int])
         reading = relay.read(0.0)
     # The terminal itself makes \r\n of \n, and only once.
     assert read(ours, up_to=b"end") == b"True os.terminal_size(columns=77, lines=33)\r\nend"
+    assert reading is not None
     assert reading.count == 1
 
 

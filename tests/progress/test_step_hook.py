@@ -127,7 +127,9 @@ class TestCounter:
         gc.collect()
         assert len(counter._counts) == len(counter._watches) == 0
 
-    def test_an_optimiser_that_cannot_be_watched_is_counted_too(self, counter, step_map) -> None:
+    def test_an_optimiser_that_cannot_be_watched_is_counted_too(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
         class Optimizer:
             __slots__ = ()
 
@@ -147,12 +149,15 @@ class TestCounter:
             counter.step()
         assert count(step_map) == 4 + 10  # by optimisers the first was counted as it went, and is not counted again
 
-    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(self, counter, step_map) -> None:
+    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
         take = (
             "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
         )
         words = [sys.executable, "-I", "-S", "-c", take, str(step_map.path)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
             other.stdout.readline()
             counter.step()
             counter.step()
@@ -162,7 +167,9 @@ class TestCounter:
         assert meanwhile is None
         assert count(step_map) == 3
 
-    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(self, counter, step_map) -> None:
+    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
         with counter._taking:  # as for a second thread, or for a signal handler that steps
             counter.step()
         assert count(step_map) is None
@@ -233,7 +240,9 @@ class TestStartUp:
 class TestImport:
     """The hook meets torch, or what looks like it."""
 
-    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(self, tiny_torch, step_map) -> None:
+    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(
+        self, tiny_torch: Path, step_map: StepMap
+    ) -> None:
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         result = run(environment, "-c", TRAIN)
         assert (result.stdout, result.stderr) == ("trained\n", "")
@@ -245,7 +254,9 @@ class TestImport:
         assert count(step_map) == 5
         assert slots_taken(step_map) == 1
 
-    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(self, tiny_torch, step_map) -> None:
+    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(
+        self, tiny_torch: Path, step_map: StepMap
+    ) -> None:
         look = (
             "import sys, torch; m = sys.modules['torch.optim.optimizer']\n"
             "print(type(m.__loader__), m.__spec__.loader is m.__loader__, m.__spec__.origin)\n"
@@ -273,7 +284,9 @@ class TestImport:
         assert (result.stdout, result.stderr) == ("trained\n", "")
         assert count(step_map) is None
 
-    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(self, tiny_torch, step_map) -> None:
+    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(
+        self, tiny_torch: Path, step_map: StepMap
+    ) -> None:
         late = f"import sys; sys.path.insert(0, {step_hook.__file__.rpartition('/')[0]!r}); import torch\n"
         late += "sys.modules.pop('sitecustomize', None)\n"
         late += "try: import sitecustomize\nexcept ImportError: pass\n"
@@ -282,13 +295,17 @@ class TestImport:
         assert count(step_map) == 5
 
     @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
-    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(self, tiny_torch, step_map, option) -> None:
+    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(
+        self, tiny_torch: Path, step_map: StepMap, option: str
+    ) -> None:
         script = f"import sys; sys.path.insert(0, {str(tiny_torch)!r})\n{TRAIN}"
         result = run(step_map.environment(plain()), option, "-c", script)
         assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
         assert count(step_map) is None
 
-    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(self, tiny_torch, step_map) -> None:
+    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(
+        self, tiny_torch: Path, step_map: StepMap
+    ) -> None:
         script = TRAIN + (
             "import os\n"
             "if os.fork() == 0: os._exit(0)\n"  # a worker that never steps
@@ -308,7 +325,9 @@ class TestImport:
         assert slots_taken(step_map) == 2
         assert count(step_map) == 5
 
-    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(self, tiny_torch, step_map) -> None:
+    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(
+        self, tiny_torch: Path, step_map: StepMap
+    ) -> None:
         script = TRAIN + "import time\nfor _ in range(100): time.sleep(0.002); o.step()\n"
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         children = [
@@ -333,7 +352,9 @@ class TestImport:
         assert slots_taken(step_map) == 1
 
     @pytest.mark.parametrize("fault", ["missing", "empty", "foreign", "directory", "link", "short"])
-    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(self, tiny_torch, tmp_path, step_map, fault) -> None:
+    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(
+        self, tiny_torch: Path, tmp_path: Path, step_map: StepMap, fault: str
+    ) -> None:
         path = tmp_path / "broken"
         if fault == "directory":
             path.mkdir()
@@ -365,6 +386,7 @@ class TestStepsByHand:
         with subprocess.Popen(
             [sys.executable, "-c", code], env=plain(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as job:
+            assert job.stdout is not None
             assert job.stdout.readline() == b"on\n"
             identity = identify(job.pid)
             assert identity is not None
@@ -374,6 +396,7 @@ class TestStepsByHand:
                 path = Path(os.readlink(f"/proc/self/fd/{counter._map.fd}")) if counter._map else Path("/")
                 assert path.is_file()
                 job.communicate(b"\n")
+        assert reading is not None
         assert (reading.count, reading.of_calls, counter.fault) == (2, False, None)
         assert progress.marks(Sample(t_s=reading.t_s, readings=(), steps=reading))
         assert (progress.kind, job.returncode, path.exists()) == ("steps", 0, False)
@@ -467,6 +490,7 @@ def test_a_map_that_is_made_later_counts_from_the_first_step_on(tmp_path: Path) 
         assert reading.count == steps
         counter.step()
         again = step_map.read(0.0)
+        assert again is not None
         assert again.count == steps + 1
 
 

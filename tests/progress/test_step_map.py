@@ -4,7 +4,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,10 +142,13 @@ class TestStepMap:
             assert not os.get_inheritable(handed.fd)
             sitecustomize.StepCounter(str(step_map.path)).step()
             reading = handed.read(0.0)
+        assert reading is not None
         assert reading.count == 1
         assert step_map.path.exists()
 
-    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(self, tmp_path, monkeypatch) -> None:
+    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         made = StepMap.create(tmp_path)
         with StepMap.adopt(os.dup(made.fd)):
@@ -163,7 +166,9 @@ class TestStepMap:
             (lambda path: os.truncate(path, 16448) or os.open(path, os.O_WRONLY), "is not open for reading"),
         ],
     )
-    def test_any_other_descriptor_is_refused_in_one_sentence(self, tmp_path, make, why) -> None:
+    def test_any_other_descriptor_is_refused_in_one_sentence(
+        self, tmp_path: Path, make: Callable[[Path], int | None], why: str
+    ) -> None:
         path = tmp_path / "autocap-steps-2-file"
         path.write_bytes(b"abc")
         fd = make(path)
@@ -181,7 +186,9 @@ class TestStepMap:
             StepMap.adopt(step_map.fd)
 
     @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), Path.touch])
-    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(self, step_map, put) -> None:
+    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(
+        self, step_map: StepMap, put: Callable[[Path], None]
+    ) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         step_map.path.unlink()
         put(step_map.path)
@@ -204,6 +211,7 @@ class TestStepMap:
         step_map.path.unlink()
         counter.step()
         reading = step_map.read(0.0)
+        assert reading is not None
         assert reading.count == 2
 
     @pytest.mark.parametrize(
@@ -218,7 +226,9 @@ class TestStepMap:
             (1, 0, 10**9, 2**22 + 1),  # no process
         ],
     )
-    def test_what_no_clock_and_no_job_gives_is_left_out(self, step_map, count, first_ns, last_ns, pid) -> None:
+    def test_what_no_clock_and_no_job_gives_is_left_out(
+        self, step_map: StepMap, count: int, first_ns: int, last_ns: int, pid: int
+    ) -> None:
         write_slot(step_map, pid, count, first_ns, last_ns)
         assert step_map.read(0.0) is None
 
@@ -234,6 +244,8 @@ class TestStepMap:
     def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         by_system, by_run = step_map.read(0.0), step_map.read(1000.0)
+        assert by_system is not None
+        assert by_run is not None
         assert by_system.t_s - by_run.t_s == pytest.approx(1000.0)
 
     def test_a_mixture_of_two_steps_is_never_read(self, step_map: StepMap) -> None:
@@ -248,12 +260,14 @@ class TestStepMap:
         after = step_map.read(0.0)
 
         assert mixed == whole
+        assert after is not None
         assert after.count == 2
 
     def test_the_slot_of_a_dead_process_is_used_again_when_the_map_is_full(self, step_map: StepMap) -> None:
         fill(step_map, ProcessId(1, own_identity().start_ticks + 1))  # no process 1 started after us
         sitecustomize.StepCounter(str(step_map.path)).step()
         reading = step_map.read(0.0)
+        assert reading is not None
         assert reading.count == 1
 
     def test_a_map_full_of_live_processes_leaves_out_the_next_one(self, step_map: StepMap) -> None:

@@ -73,7 +73,9 @@ def test_a_run_has_its_timeline_its_trade_off_and_its_costs_by_cap(drawn: dict[s
     assert all(picture.note == "EMULATED power: modelled, not measured" for picture in drawn.values())
 
 
-def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(drawn, run) -> None:
+def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(
+    drawn: dict[str, Picture], run: tuple[Summary, list[Event], Samples]
+) -> None:
     summary, _, samples = run
     rows, power, period = drawn["timeline"].panels
     assert isinstance(rows, Rows)
@@ -87,8 +89,10 @@ def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(drawn,
     assert power.y.low == 0
     assert len(named(period, Points)["trial"].x) == sum(trial.state == "complete" for trial in summary.trials)
     assert set(named(period, Points)) >= {"baseline", "trial", "kept cap"}
+    assert summary.baseline is not None
     known = named(period, Points)["baseline"]
     assert known.y[0] == summary.baseline.period_s
+    assert known.y_error is not None
     assert known.y_error[0] == pytest.approx(summary.baseline.period_s * summary.baseline.period_rel_stderr)
 
 
@@ -125,7 +129,9 @@ def test_lines_of_equal_worth_go_through_the_baseline_and_meet_their_metric(draw
     np.testing.assert_allclose(lines["equal energy"].y, 1.0)
 
 
-def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_error_bars(drawn, run) -> None:
+def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_error_bars(
+    drawn: dict[str, Picture], run: tuple[Summary, list[Event], Samples]
+) -> None:
     (plot,) = plots(drawn["tradeoff"])
     points = named(plot, Points)
     assert {"measured", "predicted", "baseline", "kept, confirmed"} == set(points)
@@ -164,7 +170,9 @@ def test_a_sweep_has_one_panel_for_each_network_or_gpu_set() -> None:
     assert len({colour for colour, _ in styles}) == len({marker for _, marker in styles}) == len(shown)
 
 
-def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_its_timeline(run) -> None:
+def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_its_timeline(
+    run: tuple[Summary, list[Event], Samples],
+) -> None:
     _, events, samples = run
     empty = parse(b"")
     assert pictures(summarise(events[:1]), events[:1], empty) == []

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +128,9 @@ def followed(folder: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**64))
-def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(tmp_path_factory, seed) -> None:
+def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
     folder = tmp_path_factory.mktemp("run", numbered=True)
     (folder / EVENTS).write_bytes(b"".join(spoilt(seed)))
     with warnings.catch_warnings():

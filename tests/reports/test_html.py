@@ -173,7 +173,9 @@ def test_a_fault_in_making_the_page_is_a_sentence_that_names_its_traceback(run: 
     assert "Traceback (most recent call last):" in (tmp_path / "internal-fault.txt").read_text()
 
 
-def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(run, capsys) -> None:
+def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(run), "--html"]) == 0
     assert capsys.readouterr() == ("", f"autocap: wrote {run / 'report.html'}\n")
     checked((run / "report.html").read_text())
@@ -181,7 +183,9 @@ def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_as
     assert json.loads(capsys.readouterr().out)["schema"] == 1
 
 
-def test_rates_of_the_report_stand_in_for_those_of_the_run_on_every_form_of_it(run, tmp_path, capsys) -> None:
+def test_rates_of_the_report_stand_in_for_those_of_the_run_on_every_form_of_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     started, *rest = read_events(run)
     assert isinstance(started, RunStarted)
     rates = Rates(energy_price=0.3, currency="€", carbon_g_per_kwh=380.0)

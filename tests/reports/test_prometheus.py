@@ -66,8 +66,11 @@ def fed(exporter: Exporter, events: list[Event]) -> None:
 def test_a_whole_run_is_told_with_the_numbers_of_its_report(exporter: Exporter, port: int, log: list[Event]) -> None:
     fed(exporter, log)
     seen, status = scrape(port), status_after(log)
+    assert status.summary is not None
     assert status.summary.versus_baseline is not None
+    assert status.tally is not None
     gpu = status.summary.device.gpus[0] if status.summary.device else None
+    assert gpu is not None
     labels = {"uuid": gpu.uuid, "gpu": "0", "emulated": "true"}
     assert seen["autocap_iterations_total"] == [(labels, status.tally.iterations)]
     assert seen["autocap_net_energy_saving_ratio"] == [(labels, status.saved_share)]
@@ -93,7 +96,11 @@ def test_until_something_is_decided_nothing_is_expected(exporter: Exporter, port
     assert scrape(port)["autocap_expected_energy_saving_ratio"][0][1] > 0
 
 
-def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(exporter, port, log) -> None:
+def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(
+    exporter: Exporter,
+    port: int,
+    log: list[Event],
+) -> None:
     found = log[1]
     assert isinstance(found, DeviceFound)
     gpus = (found.gpus[0], replace(found.gpus[0], index=1, uuid="GPU-other"))

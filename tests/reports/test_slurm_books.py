@@ -30,6 +30,7 @@ def test_the_shortest_step_that_holds_the_run_is_compared_by_mean_power_and_the_
     assert (found.our_energy_j, found.our_seconds, found.our_counts) == (850_000.0, 5600.0, "the GPUs")
     assert found.power_pct == pytest.approx(100 * (850_000 / 5600 / 300 - 1))
     shown = table(found)
+    assert shown is not None
     assert shown.rows == (
         ("Slurm, 4711.0", "1710.0", "5700", "300.0", "the GPUs"),
         ("autocap", "850.0", "5600", "151.8", "the GPUs"),
@@ -65,7 +66,9 @@ def test_what_may_not_be_compared_is_not_shown(books: Books, reason: str) -> Non
         (told(emulated=True), ("gpu",), "autocap's power is modelled (an emulated device)"),
     ],
 )  # fmt: skip
-def test_different_things_stand_beside_each_other_without_a_difference(events, plugins, reason) -> None:
+def test_different_things_stand_beside_each_other_without_a_difference(
+    events: list, plugins: tuple[str, ...], reason: str
+) -> None:
     found = beside(summarise(events), events, replace(BOOKS, plugins=plugins))
     assert found.energy_j == 1_710_000.0
     assert sentence(found) == f"no comparison with Slurm's books: {reason}"

@@ -69,6 +69,7 @@ def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_error
     whole = "\n".join(lines(summary, 140))
     for trial in summary.trials:
         assert f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}" in whole
+    assert summary.chosen is not None
     assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in whole
     assert "net of the search: -" in whole
 
@@ -198,6 +199,7 @@ def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_
     best = next(line.split() for line in shown if line.split()[:1] == ["energy"] and "measured" in line)
     assert best[1] == f"{of_all.cap_w[0]:g}"
     assert f"{of_gpus.cap_w[0]:g}" in best[2:]
+    assert of_node.versus_baseline is not None
     assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in whole
     (kept,) = (line for line in shown if line.startswith("kept "))
     assert kept.count("energy") == 1, "which is the metric as well"
@@ -221,7 +223,10 @@ def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_cla
         assert "net of the search" not in whole
 
 
-def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(of_node) -> None:
+def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
+    of_node: Summary,
+) -> None:
+    assert of_node.node is not None
     assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
     whole = "\n".join(lines(of_node))
     assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in whole

@@ -46,7 +46,9 @@ IN_THE_WAY = pytest.mark.parametrize(
 
 
 @IN_THE_WAY
-def test_what_is_no_file_is_not_opened_wherever_it_stands(tmp_path, put, kind, monkeypatch) -> None:
+def test_what_is_no_file_is_not_opened_wherever_it_stands(
+    tmp_path: Path, put: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # as the path of a socket is short
     put(Path("trace.csv"))
     assert refused(lambda: traces.read(Path("trace.csv"))) == f"trace.csv is {kind}; pass a file"

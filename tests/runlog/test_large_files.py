@@ -3,6 +3,7 @@
 import gzip
 import re
 import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def written(folder: Path, data: bytes) -> Path:
     ids=["line", "quotes", "cell", "columns"],
 )
 @pytest.mark.parametrize("pack", [partial(gzip.compress, compresslevel=1), bytes], ids=["packed", "plain"])
-def test_what_has_no_end_is_refused_in_bounded_room(tmp_path, data, why, pack) -> None:
+def test_what_has_no_end_is_refused_in_bounded_room(
+    tmp_path: Path, data: bytes, why: str, pack: Callable[[bytes], bytes]
+) -> None:
     path = written(tmp_path, pack(data))
     tracemalloc.start()
     try:

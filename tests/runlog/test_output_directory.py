@@ -46,7 +46,9 @@ def put(path: Path, name: str = "report.html") -> None:
 
 
 @pytest.mark.parametrize("name", ["report.html", "period.svg", "half-written.tmp"])
-def test_a_link_that_stands_where_a_file_belongs_is_replaced_and_not_followed(tmp_path, victim, name) -> None:
+def test_a_link_that_stands_where_a_file_belongs_is_replaced_and_not_followed(
+    tmp_path: Path, victim: Path, name: str
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).symlink_to(victim)
     put(tmp_path / "out")

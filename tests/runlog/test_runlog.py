@@ -256,7 +256,9 @@ def test_a_log_cut_in_its_first_line_holds_no_event(tmp_path: Path) -> None:
     assert read_events(tmp_path) == []
 
 
-def test_events_and_fields_of_a_later_version_are_left_out_and_said(tmp_path, caplog) -> None:
+def test_events_and_fields_of_a_later_version_are_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = [
         '{"event": "gpu_danced", "t_s": 1.0}',
         '{"event": "warned", "t_s": 2, "text": "hot", "colour": "red"}',
@@ -566,7 +568,9 @@ def on_a_full_disk(path: Path) -> RunDirectory:
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=["append", "sample", "result", "close"])
-def test_a_failing_write_is_said_once_and_the_rest_does_nothing(tmp_path, action) -> None:
+def test_a_failing_write_is_said_once_and_the_rest_does_nothing(
+    tmp_path: Path, action: Callable[[RunDirectory], None]
+) -> None:
     run = on_a_full_disk(tmp_path)
     with pytest.raises(
         RunDirectoryError, match=r"cannot be written: .*; the run is not recorded from here on"
@@ -622,7 +626,9 @@ def test_a_run_may_keep_no_samples(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
 
 
-def test_runs_of_one_process_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch) -> None:
+def test_runs_of_one_process_in_the_same_second_have_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     started = datetime(2026, 11, 24, 9, 8, 41, tzinfo=UTC)
     for _ in range(3):

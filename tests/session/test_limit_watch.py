@@ -83,7 +83,9 @@ def test_what_a_step_would_explain_is_somebody_elses_once_the_card_has_had_its_t
         (60.0, State.HOLDING, None),
     ],
 )
-def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s, state, allowed) -> None:
+def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(
+    t_s: float, state: State, allowed: float | None
+) -> None:
     node = SimulatedNode(gpus=2, changes=(LimitChange(t_s=t_s, cap_w=111.0, gpu=1),))
     config = TuneConfig(metric=Metric(name="energy", max_slowdown=allowed), target_stderr=0.005, trial_s=20.0)
     fixed = (("cap", "180"),)

@@ -8,7 +8,9 @@ from bench.nvml_emulation import Steps, Way
 
 
 @pytest.mark.parametrize(("lag_s", "way"), [(0.0, Way.DOWN), (0.008, Way.DOWN), (0.008, Way.NEAREST), (0.6, Way.UP)])
-def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_limits_found(lag_s, way) -> None:
+def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_limits_found(
+    lag_s: float, way: Way
+) -> None:
     firmware = Steps(step_mw=25_000, lag_s=lag_s, way=way, untouched_mw=ARRIVALS_MW)
 
     def inject(stage: Stage) -> None:

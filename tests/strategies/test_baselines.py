@@ -103,7 +103,9 @@ def test_gpoeo_starts_at_the_cheapest_cap_of_a_history() -> None:
         ("gpoeo", {2}, 4.0 + 2.5 * 0.57),  # in the middle of the range
     ],
 )
-def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(name, iterations, first_s) -> None:
+def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(
+    name: str, iterations: set[int], first_s: float
+) -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     outcome = tune(SimulatedJob(profile=profile), TuneConfig(metric=ENERGY), name, stop_when_held=True)
     trials = [event.trial for event in outcome.trials]

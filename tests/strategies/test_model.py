@@ -126,6 +126,7 @@ def past(curve: Curve, factor: float) -> list[Trial]:
 
 
 def _longer(measurement: Measurement | None, factor: float) -> Measurement:
+    assert measurement is not None
     return replace(
         measurement,
         period_s=factor * measurement.period_s,

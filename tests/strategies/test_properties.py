@@ -82,7 +82,9 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
     size=st.integers(1, 20),
     baseline=arbitrary.measurements(cap_w=200.0),
 )
-def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(name, seed, metric, size, baseline) -> None:
+def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(
+    name: str, seed: int, metric: Metric, size: int, baseline: Measurement
+) -> None:
     grid = CapGrid.stepped(200 - 5 * (size - 1), 200, 5) if size > 1 else CapGrid((200.0,))
     strategy = built(name, grid, metric, baseline, seed)
     rng = np.random.default_rng(seed)

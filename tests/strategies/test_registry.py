@@ -117,7 +117,9 @@ def test_whatever_may_have_the_shape_of_a_strategy_is_taken_from_the_current_dir
     assert sys.path[0] != str(tmp_path)  # nothing of ours is looked for there first
 
 
-def test_a_module_of_the_current_directory_finds_what_lies_beside_it_later_too(monkeypatch, tmp_path) -> None:
+def test_a_module_of_the_current_directory_finds_what_lies_beside_it_later_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "lies_beside_it.py").write_text("")
     body = METHODS.replace("recommend(self): pass", "recommend(self):\n    import lies_beside_it\n    return 150.0")
     strategy = find(mine(monkeypatch, tmp_path, body))

@@ -98,7 +98,9 @@ def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(capsys) -> None:
+def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     status = main(["list", "--json"])
 
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -120,7 +122,9 @@ def threads_put_back() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_a_job_prints_progress_and_ends_with_its_result(tmp_path, capfd, threads_put_back) -> None:
+def test_a_job_prints_progress_and_ends_with_its_result(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], threads_put_back: None
+) -> None:
     options = ("--iterations", "6", "--log-every", "3", "--host-phase", "20%", "--data", "loader", "--workers", "1")
     checkpoint = ("--validate-every", "4", "--checkpoint-every", "5", "--checkpoint", str(tmp_path / "a.pt"))
     status = main(["train", "lstm", *TINY, *options, *checkpoint])
@@ -144,6 +148,7 @@ def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
     endless = ("--iterations", "10000000", "--log-every", "1")
     command = [sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, *endless]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
@@ -166,7 +171,9 @@ def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
     assert process.stdout == "ACTIVE\n"
 
 
-def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(tmp_path) -> None:
+def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(
+    tmp_path: Path,
+) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     inherited["OMP_DISPLAY_ENV"] = "VERBOSE"  # what torch's OpenMP obeys; it is GNU's
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
@@ -189,6 +196,7 @@ def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iterati
     assert result["processes"] == 2
     assert result["images_per_s"] == pytest.approx(2 * 4 * result["iterations"] / result["seconds"])
     assert result["iterations"] > 3
+    assert reading is not None
     assert reading.count == result["iterations"]
 
 

@@ -44,7 +44,9 @@ def test_the_batch_size_found_trains_as_if_it_had_been_passed_and_finding_it_mak
     assert {key: found[key] for key in found.keys() - timed} == {key: passed[key] for key in passed.keys() - timed}
 
 
-def test_several_processes_are_told_to_pass_a_batch_size(capsys, monkeypatch) -> None:
+def test_several_processes_are_told_to_pass_a_batch_size(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
     assert main(["train", *JOB, "--iteration-seconds", "1"]) == 2

@@ -101,7 +101,9 @@ def test_short_iterations_are_looked_at_for_a_third_of_a_second() -> None:
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_on_a_core_that_is_stolen_half_of_the_time_iterations_stay_between_half_and_all_that_was_wanted(speed) -> None:
+def test_on_a_core_that_is_stolen_half_of_the_time_iterations_stay_between_half_and_all_that_was_wanted(
+    speed: float,
+) -> None:
     for seed in range(50):
         core = StolenCore(seed)
 

@@ -121,5 +121,6 @@ def test_a_limit_that_cannot_be_put_back_is_said(parlour):
     member.wait(SOON_S)
     asking.join()
     restored = ended(answers[0]).restored
+    assert restored is not None
     assert restored[0].failure == "the bus is gone"
     parlour.machine.cards["gpu0"].fails = None

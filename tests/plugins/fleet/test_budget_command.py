@@ -68,7 +68,9 @@ def test_the_picture_is_drawn(jobs: Path, tmp_path: Path) -> None:
         (HEAD, "holds no job"),
     ],
 )
-def test_what_is_no_job_is_said_with_its_line(tmp_path, capsys, rows, complaint) -> None:
+def test_what_is_no_job_is_said_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, complaint: str
+) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text(rows)
     assert main(["budget", "--simulate", str(path)]) == 2
@@ -97,7 +99,9 @@ def test_what_the_command_line_shows_to_be_wrong(capsys, words, complaint) -> No
     assert complaint in capsys.readouterr().err
 
 
-def test_a_budget_has_settings_of_its_own_table(tmp_path, monkeypatch, capsys) -> None:
+def test_a_budget_has_settings_of_its_own_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     held: list[BudgetConfig] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(budget, "_begin", lambda config: held.append(config) or 0)
@@ -127,7 +131,9 @@ def test_a_budget_has_settings_of_its_own_table(tmp_path, monkeypatch, capsys) -
     assert "has code run, which a folder may have brought with it" in capsys.readouterr().err
 
 
-def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(tmp_path, capsys, monkeypatch) -> None:
+def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -13,7 +13,7 @@ from autocap.errors import TrackerUnavailable
 from autocap.integrations.tuned import Tuned
 from autocap.plugins import trackers as tracking
 from autocap.plugins.trackers.process import Tracker, await_end
-from tests.cli.test_cli import EMULATED, Cli, here
+from tests.cli.test_cli import EMULATED, Cli, Here, here
 from tests.doubles.told import told
 from tests.doubles.waiting import eventually
 from tests.integrations.test_tune import TRAINING
@@ -92,7 +92,9 @@ def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -
     assert {f"autocap/emulated/{key}" for key in ("power_w", "cap_w", "time_per_iteration_s", "phase")} <= logged
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(cli, here, monkeypatch) -> None:
+def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(
+    cli: Cli, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if find_spec("tensorboard") is not None:
         pytest.skip("tensorboard is installed")
     (cli.folder / "tensorboard").mkdir()  # no package, although Python would import it
@@ -106,7 +108,9 @@ def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(cli, h
     assert not (cli.folder / "run").exists()
 
 
-def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(tmp_path, monkeypatch) -> None:
+def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mlflow.py").write_text(HANGING)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -94,14 +94,18 @@ def test_a_run_of_ours_at_wandb_is_called_as_its_directory_and_prints_nothing(wa
     assert run.of("finish") == [((), {"exit_code": 0})]
 
 
-def test_a_name_that_wandbs_environment_gives_stands(wandb, tmp_path, monkeypatch) -> None:
+def test_a_name_that_wandbs_environment_gives_stands(
+    wandb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_NAME", "mine")
     new_sink("wandb", tmp_path)
     assert wandb.started[0]["name"] is None
 
 
 @pytest.mark.parametrize(("mode", "shared"), [("online", True), ("offline", False), ("disabled", False)])
-def test_a_run_that_the_environment_names_is_shared_with_its_owner(wandb, tmp_path, monkeypatch, mode, shared) -> None:
+def test_a_run_that_the_environment_names_is_shared_with_its_owner(
+    wandb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, shared: bool
+) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "abc")
     wandb.mode = mode
     new_sink("wandb", tmp_path)
@@ -125,6 +129,7 @@ def test_in_an_open_run_of_wandbs_no_trial_is_lost_to_a_later_one(wandb: Any) ->
     """Of what is logged before the script's next row each key keeps its last value."""
     wandb.run = Run()
     sink = joined_sink("wandb")
+    assert sink is not None
     for number in (1.0, 2.0):
         sink.log(replace(ROW, numbers={"autocap/trial/number": number}))
     sink.log(ROW)
@@ -193,7 +198,9 @@ def test_a_second_tuning_of_a_run_of_mlflows_leaves_the_params_of_the_first(mlfl
     assert first[1] == {"tags": [("autocap/k", "2.0")]}
 
 
-def test_a_run_of_mlflows_that_is_somebody_elses_keeps_its_state(mlflow, tmp_path, monkeypatch) -> None:
+def test_a_run_of_mlflows_that_is_somebody_elses_keeps_its_state(
+    mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_run = joined_sink("mlflow")
     monkeypatch.setenv("MLFLOW_RUN_ID", "named")
     for sink in (open_run, new_sink("mlflow", tmp_path)):

@@ -161,7 +161,9 @@ def test_a_curve_with_a_knee_is_shared_without_a_gap() -> None:
     st.floats(0.05, 1.2),
     st.sampled_from(list(Policy)),
 )
-def test_whatever_is_shared_the_budget_holds(jobs, fraction, policy) -> None:
+def test_whatever_is_shared_the_budget_holds(
+    jobs: list[tuple[float, float, float, int, float]], fraction: float, policy: Policy
+) -> None:
     curves = Curves.of([line(low, low + wide, worst, devices=n, weight=w) for low, wide, worst, n, w in jobs])
     budget_w = fraction * charged_w(curves, curves.caps_w[:, -1])
     shares = share(curves, budget_w, policy)

@@ -3,7 +3,7 @@
 import os
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -135,7 +135,9 @@ def test_a_tuner_joins_sets_and_leaves(meeting: Meeting) -> None:
         (lambda meeting: Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
     ],
 )
-def test_what_is_not_to_be_had_is_refused(meeting, request_, error, complaint) -> None:
+def test_what_is_not_to_be_had_is_refused(
+    meeting: Meeting, request_: Callable[[Meeting], Set | Beat | Join], error: type[Exception], complaint: str
+) -> None:
     there = meeting.caller()
     with pytest.raises(error, match=complaint):
         there.ask(request_(meeting), Done)

@@ -113,7 +113,13 @@ class Port:
         ((None,), None, None, False),
     ],
 )
-def test_an_agent_says_what_it_reads(monkeypatch, read_w, fate, restored, tried_again) -> None:
+def test_an_agent_says_what_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+    read_w: tuple[float | None, ...],
+    fate: Fate | None,
+    restored: bool | None,
+    tried_again: bool,
+) -> None:
     monkeypatch.setattr(settling, "outside_limits", lambda kind, job: Port(*read_w))
     monkeypatch.setattr(SlurmJob, "roots", lambda self: ())
     left = [] if fate is None else [Settled(uuid="a", outcome=fate, sentence="a: 260 W could not be put back")]

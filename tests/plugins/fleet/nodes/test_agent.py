@@ -250,7 +250,9 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
     assert not play.agent.is_leaving
 
 
-def test_a_row_that_shows_a_limit_that_was_put_back_is_never_said_without(play, monkeypatch) -> None:
+def test_a_row_that_shows_a_limit_that_was_put_back_is_never_said_without(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun(play).do(1, Deed.SET, CAPS_W)
     play.advance(1.0, words=True)
     said, told = len(play.said), []

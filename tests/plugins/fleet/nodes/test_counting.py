@@ -21,7 +21,9 @@ SENSOR = SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.2)
         ("none", True, "none", None, False),
     ],
 )
-def test_each_kind_is_counted_in_one_place(kind, ours, theirs, progress, has_map) -> None:
+def test_each_kind_is_counted_in_one_place(
+    kind: str, ours: bool, theirs: str, progress: str | None, has_map: bool
+) -> None:
     needs: list[bool] = []
     with ClusterCounter(kind, ours=ours, step_map_fd=None, tell=needs.append) as counter:
         counter.follow(None)

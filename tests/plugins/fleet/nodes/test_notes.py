@@ -20,7 +20,9 @@ OFF, OTHER = "persistence mode is off", "calls are not counted"
         (("node1", "node1", *NODES), NODES, 0.0, (f"all nodes: {OFF}",)),
     ],
 )
-def test_the_same_sentence_of_several_nodes(speakers, living, after_s, sentences) -> None:
+def test_the_same_sentence_of_several_nodes(
+    speakers: tuple[str, ...], living: tuple[str, ...], after_s: float, sentences: tuple[str, ...]
+) -> None:
     notes = Notes()
     for name in speakers:
         notes.said(name, OFF, 5.0)

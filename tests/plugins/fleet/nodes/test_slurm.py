@@ -203,7 +203,13 @@ def test_a_heterogeneous_job_is_refused_in_a_sentence(answers: Callable[[Answers
         ("node[1-3]", MIXED, [("node1,node3", "--gres=gpu:4", "0"), ("node2", "--gpus=1", "2")]),
     ],
 )
-def test_a_step_asks_for_all_gpus_of_the_job(answers, monkeypatch, nodes, details, steps) -> None:
+def test_a_step_asks_for_all_gpus_of_the_job(
+    answers: Callable[[Answers], None],
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: str,
+    details: str,
+    steps: list[tuple[str, str | None, str]],
+) -> None:
     answers(Answers([f"7|RUNNING|{os.geteuid()}|{nodes}|7"], details))
     asked: list[tuple[str, str | None, str]] = []
 
@@ -240,6 +246,8 @@ def test_the_shell_of_a_task_passes_the_end_on_and_no_request_for_a_checkpoint(s
     step = slurm.command(EngineJob(id="1", nodes=("a",)), (sys.executable, "-c", TOLD_TO_END), first=1)
     task = (shell, *step[step.index("/bin/sh") + 1 :])
     process = subprocess.Popen(task, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"SLURM_PROCID": "2"})
+    assert process.stdin is not None
+    assert process.stdout is not None
     process.stdin.write(b"a word\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"3 a word\n"

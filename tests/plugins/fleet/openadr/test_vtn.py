@@ -1,6 +1,7 @@
 """What is asked of a VTN, with which credentials, and how it fails: against a stand-in on this machine."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,7 +173,9 @@ def test_credentials_of_the_environment() -> None:
         ('client_id = "a"\nclient_secret = "swordfish"\ntoken_url = "http://b"', 0o600, "does not begin with https"),
     ],
 )
-def test_a_file_of_credentials_is_refused_without_its_words(tmp_path, text, mode, complaint) -> None:
+def test_a_file_of_credentials_is_refused_without_its_words(
+    tmp_path: Path, text: str, mode: int, complaint: str
+) -> None:
     path = tmp_path / "credentials.toml"
     path.write_text(text)
     path.chmod(mode)
