@@ -219,6 +219,22 @@ def test_what_lies_between_the_few_phases_that_a_whole_number_of_updates_shows_p
     assert not looked_at("set", "fast", "25 of 100 ms", column, period_s, *seed).called
 
 
+@pytest.mark.parametrize(
+    ("family", "waveform", "period_s", "seed"),
+    [
+        ("judged", "accumulation of 3", 0.3902, (881, 3)),
+        ("judged", "accumulation of 3", 0.4205, (881, 57)),
+        ("set", "accumulation of 4", 0.525, (881, 2)),
+    ],
+)
+def test_parts_of_an_iteration_that_walk_as_it_does_are_a_fast_load_as_well(
+    family: str, waveform: str, period_s: float, seed: tuple[int, ...]
+) -> None:
+    """Each part is faster than two readings, and its beat of three to five updates had been called, as no fast load by
+    itself walks so far."""
+    assert not looked_at(family, waveform, "25 of 100 ms", "alone", period_s, *seed).wrong
+
+
 def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:
     """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
     found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)
