@@ -269,3 +269,19 @@ def test_a_knowing_look_at_accumulation_sees_the_whole_cycle_as_well() -> None:
     seen = evidence.look(window)
     assert seen.called
     assert not seen.wrong
+
+
+@pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
+def test_a_period_that_the_hosts_cpu_time_shares_is_proven_and_one_of_a_host_that_spins_is_not(sensor: str) -> None:
+    for seed, proven in ((0, False), (1, True)):  # spins, blocks
+        found = looked_at("judged", "a wait for data", sensor, "CPU time", 0.7, seed)
+        assert found.window.host == ("blocks" if proven else "spins")
+        assert found.proven is proven
+        assert not found.wrong
+
+
+@pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
+@pytest.mark.parametrize("period_s", [0.0174, 0.0513, 0.0262])
+def test_the_cpu_time_of_a_fast_load_proves_no_beat_of_it(sensor: str, period_s: float) -> None:
+    for seed in (1, 2):  # blocks, loads data
+        assert not looked_at("judged", "fast", sensor, "CPU time", period_s, seed).proven

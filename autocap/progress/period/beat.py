@@ -2,7 +2,7 @@
 
 A sensor that looks every u seconds sees a load of frequency g = k/u + f, for any whole k, as one of frequency f. The
 beat folds as perfectly as a real cycle does, and utilisation, which the same firmware samples, carries it as well. For
-every g that may stand behind a period there are up to three questions, and one answer against it is enough:
+every g that may stand behind a period there are up to four questions, and one answer against it is enough:
 
 *The readings.* They average over w seconds, w·g cycles of the load. Could it swing as much, and as steeply, through
 that (`bound.py`)?
@@ -10,6 +10,10 @@ that (`bound.py`)?
 *The counter.* The energy counter misses nothing: what is between two of its moves is an average over all of the time.
 So the same question with its own interval; and where its moves fold g to another frequency than the readings do, it
 does not see the period at all.
+
+*The host.* CPU time is such a counter as well, and what it can swing by is known: from none to all of the CPUs. Where
+the period is in it, no load is behind that which leaves less than this of itself between two looks; where it is not,
+that says nothing, as a job may wait by spinning.
 
 *Both.* A real cycle has the same amplitude in both, once each is corrected for its own window. A beat has not, where
 the windows differ. And a real cycle is seen at the same time by both, which a beat is by chance, or by sensors that
@@ -19,10 +23,11 @@ Where a cycle takes nearly a whole number of updates, the readings show few of i
 between: no edge there proves anything, and a load of which several cycles take so many updates would look the same.
 
 Where no load is left, the period is proven to be the job's own. Where the window is not known, that takes a counter
-that sees it at the same time as well; all windows that sensors have been seen to have are tried, and what is left out
-by these is unlikely to be a beat, and no more. So is, of known sensors too, what is left out where a window is as long
-as it is said to be and a fast load has two levels, neither of them short; and what `_unlike` says of smeared readings:
-it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
+that sees it at the same time as well, or the host; all windows that sensors have been seen to have are tried, and what
+is left out by these is unlikely to be a beat, and no more. So is, of known sensors too, what is left out where a window
+is as long as it is said to be and a fast load has two levels, neither of them short; and what `_unlike` says of smeared
+readings: it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never
+exclude one.
 """
 
 import math
@@ -32,7 +37,7 @@ from enum import Enum
 import numpy as np
 
 from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of, usually_sharper
-from autocap.progress.period.counted import PARTS, CounterView, Witness, folded
+from autocap.progress.period.counted import PARTS, CounterView, Load, Witness, folded
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.locate import harmonics_through
 from autocap.progress.period.pattern import Fit
@@ -85,13 +90,14 @@ class Seeing:
     """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known;
     window_off: by which share one that was learned may be off, 0 for one that was measured. counted: mean power between
     two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can draw; `None` where
-    nobody knows."""
+    nobody knows. load: of the host's CPUs by the job, `None` where nobody looked."""
 
     update_s: float
     window_s: float
     window_off: float = 0.0
     counted: Witness | None = None
     draw: Draw | None = None
+    load: Load | None = None
 
 
 def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
@@ -113,7 +119,8 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         return Beat.POSSIBLE
     windows_s, off = _windows(seeing, update_s)
     in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
-    proven = known or in_time
+    host = _vouching(fit, series, seeing.load)
+    proven = known or in_time or host is not None
     for order in (1, *fit.parts(_HOLDS)):
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
@@ -122,6 +129,9 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
             left = view.may_see(loads_hz, order, cycle_s, series.span_s, draw)
             if known:
                 left &= view.may_differ(loads_hz * view.harmonic / order, period_s, windows_s, off)
+        if host is not None and seeing.load is not None:
+            most = Draw(least_w=0.0, most_w=seeing.load.most)
+            left &= host.may_see(loads_hz, order, cycle_s, series.span_s, most)
         if not left.any():
             continue
         if cycle_s < _RESOLVED * update_s:
@@ -137,6 +147,12 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
                 return Beat.POSSIBLE
         proven = proven and known and not passes.any()
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
+
+
+def _vouching(fit: Fit, series: Series, load: Load | None) -> CounterView | None:
+    """The host's CPU time as a counter, in CPUs for watts, where the cycle is in it."""
+    view = None if load is None else CounterView.of(fit, series, load.t_s, load.cpus)
+    return view if view is not None and view.sees else None
 
 
 def _within(draws: Draw, least_w: float, most_w: float) -> Draw:
