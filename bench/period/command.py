@@ -52,7 +52,9 @@ def main(argv: list[str]) -> int:
             options.json.write_text(json.dumps([asdict(row) for row in found]))
         return 0
     if not options.rivals:
-        seen = period_evidence.found(seeds, *((1, 2) if options.quick else (6, 56)))
+        seen = period_evidence.found(
+            seeds, *((1, 2) if options.quick else (6, 56)), columns=options.columns or period_evidence.COLUMNS
+        )
         print("\n".join(period_evidence.report(seen)))
         print(f"\n{len(seen)} windows, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
         if options.json is not None:
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rivals", action="store_true", help="beside plain methods, by waveform, jitter and disturbance"
     )
+    parser.add_argument("--columns", nargs="+", choices=period_evidence.COLUMNS, help="only these of the first tables")
     parser.add_argument("--following", action="store_true", help="periods followed while a cap is held, some minutes")
     parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
     parser.add_argument(

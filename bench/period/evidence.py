@@ -19,7 +19,7 @@ from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
 from autocap.progress.period.proof import Tried, tried
 from autocap.progress.period.signals import moves
-from bench.period.host import KINDS, load_of
+from bench.period.host import KINDS, LOGS, load_of
 from bench.period.signals import LEAD_S, Floats, Load, Signal, truth
 
 _WINDOWS_S = (20.0, 40.0)
@@ -101,8 +101,9 @@ class Window:
 
     @property
     def host(self) -> str:
-        """What the host does, of KINDS."""
-        return KINDS[sum(self.seed) % len(KINDS)]
+        """What the host does, of KINDS, and of a fast load LOGS."""
+        kinds = (*KINDS, LOGS) if self.fast else KINDS
+        return kinds[sum(self.seed) % len(kinds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +268,13 @@ def _found(window: Window, signal: Signal, estimate: PeriodEstimate, cpu_s: floa
     )
 
 
-def found(seeds: range, repeats: int, fast: int) -> list[Found]:
+def found(seeds: range, repeats: int, fast: int, columns: Sequence[str] = COLUMNS) -> list[Found]:
     """What is said of every window, each of both families' waveforms and sensors `repeats` times at other periods, and
     of `fast` fast loads a sensor; two at a time."""
     todo: list[Window] = []
     for seed in seeds:
         for name, family in FAMILIES.items():
-            todo += [*windows(name, family, seed, repeats, COLUMNS), *beats(name, family, seed, fast, COLUMNS)]
+            todo += [*windows(name, family, seed, repeats, columns), *beats(name, family, seed, fast, columns)]
     with ProcessPoolExecutor() as pool:
         return list(pool.map(look, todo, chunksize=8))
 

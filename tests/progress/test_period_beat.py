@@ -9,6 +9,7 @@ from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.runlog.traces import read
 from bench.period import evidence
 from bench.period.evidence import Found, Window
+from bench.period.host import LOGS
 from bench.period.real.cases import look
 from bench.period.real.families import FAMILIES
 from bench.period.real.families import WINDOWS_S as WINDOWS
@@ -285,3 +286,17 @@ def test_a_period_that_the_hosts_cpu_time_shares_is_proven_and_one_of_a_host_tha
 def test_the_cpu_time_of_a_fast_load_proves_no_beat_of_it(sensor: str, period_s: float) -> None:
     for seed in (1, 2):  # blocks, loads data
         assert not looked_at("judged", "fast", sensor, "CPU time", period_s, seed).proven
+
+
+@pytest.mark.parametrize(
+    ("family", "sensor", "period_s", "seed"),
+    [
+        ("judged", "100 ms", 0.07980197097788562, (8601, 6, 57, 1)),  # its beat takes 4.998 of it
+        ("set", "25 of 100 ms", 0.1250497969871748, (8602, 6, 38, 10)),  # 7.97
+    ],
+)
+def test_a_host_that_shows_the_fast_load_itself_proves_no_beat_though_it_logs_as_seldom(
+    family: str, sensor: str, period_s: float, seed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Window, "host", LOGS)
+    assert not looked_at(family, "fast", sensor, "CPU time", period_s, *seed).proven

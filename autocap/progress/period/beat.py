@@ -67,6 +67,7 @@ _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bo
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
 _USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.3
+_SHOWN = 0.2  # of a load, that a look at the host's CPU time lets through
 _SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 # Updates in a cycle of which more than a sine is seen; and how far the phase of iterations walks in a cycle: a
 # deviation of 4.5 to 7 % in the logs of real jobs.
@@ -119,9 +120,11 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         return Beat.POSSIBLE
     windows_s, off = _windows(seeing, update_s)
     in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
-    host = _vouching(fit, series, seeing.load)
+    orders = (1, *fit.parts(_HOLDS))
+    behind = np.concatenate([_loads_behind(period_s / order, update_s) for order in orders])
+    host = None if seeing.load is None else _vouching(fit, series, seeing.load, behind, period_s)
     proven = known or in_time or host is not None
-    for order in (1, *fit.parts(_HOLDS)):
+    for order in orders:
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
         left = np.ones(len(loads_hz), dtype=bool)
@@ -149,10 +152,18 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
 
 
-def _vouching(fit: Fit, series: Series, load: Load | None) -> CounterView | None:
-    """The host's CPU time as a counter, in CPUs for watts, where the cycle is in it."""
-    view = None if load is None else CounterView.of(fit, series, load.t_s, load.cpus)
-    return view if view is not None and view.sees else None
+def _vouching(fit: Fit, series: Series, load: Load, loads_hz: Floats, period_s: float) -> CounterView | None:
+    """The host's CPU time as a counter, in CPUs for watts, where the cycle is in it, and more of it than of any of the
+    loads that may be behind: one that does something more every so many times may beat with those."""
+    view = CounterView.of(fit, series, load.t_s, load.cpus)
+    if view is None or not view.sees:
+        return None
+    passed = np.abs(np.sinc(loads_hz * view.span_s))
+    seen_hz = loads_hz[(loads_hz < 1.0 / view.span_s) & (passed > _SHOWN)]
+    turns = np.exp(-2j * np.pi * np.outer(load.t_s, seen_hz)) * (load.cpus - np.mean(load.cpus))[:, None]
+    of_loads = 2 * np.mean([np.abs(np.mean(part, axis=0)) for part in np.array_split(turns, PARTS)], axis=0)
+    own = view.seen / max(float(np.abs(np.sinc(view.harmonic / period_s * view.span_s))), _SHOWN)
+    return view if np.all(of_loads / np.abs(np.sinc(seen_hz * view.span_s)) < own) else None
 
 
 def _within(draws: Draw, least_w: float, most_w: float) -> Draw:
