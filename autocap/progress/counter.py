@@ -14,7 +14,7 @@ from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import KIND as CALLS
 from autocap.progress.calls.target import CallsUnavailable, CallTarget, call_target
 from autocap.progress.counting import Counting
-from autocap.progress.period.progress import PeriodProgress
+from autocap.progress.host_time import HostTime
 from autocap.progress.regex import Relay
 from autocap.progress.steps.map import StepMap
 from autocap.progress.witness import CallWitness, WitnessedPeriod
@@ -55,6 +55,7 @@ class IterationCounter(Counting):
         self._calls: CallCounter | None = None
         self._new_calls, self._now = new_calls, now
         self._witness: CallWitness | None = None  # of a period that was asked for
+        self._host = HostTime()
         self._job: Roots | None = None
         self._attached: Roots | None = None  # where it may count by itself
         self._looks, self._look_s = 0, 0.0
@@ -78,6 +79,7 @@ class IterationCounter(Counting):
         """The job is there: this process and its descendants. Raises CallsUnavailable where it was not started by us,
         and the calls that were asked for cannot be counted in it."""
         self._job = job
+        self._host.follow(job)
         if self._ours:
             return
         if self._kind == "outside":
@@ -150,6 +152,7 @@ class IterationCounter(Counting):
         if self._calls is not None:
             self._calls.need(needed=needed)
         if self._witness is not None:
+            self._host.read(self._now() - origin_s)
             self._testify(self._witness, origin_s)
             return None
         if self._by_calls:
@@ -163,6 +166,8 @@ class IterationCounter(Counting):
             self._do_without(found is not None)
         if found is None and self._calls is not None:
             found = self._calls.read(origin_s)
+        if found is None:
+            self._host.read(self._now() - origin_s)
         return found
 
     def _look_for_steps(self) -> None:
@@ -200,14 +205,15 @@ class IterationCounter(Counting):
 
     def progress(self, sensor: SensorInfo) -> Progress:
         """What turns samples into marks."""
+        period = WitnessedPeriod(sensor, self._host)
         match self._kind:
             case "auto" if self._given is not None:
-                return BestProgress(StepProgress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
+                return BestProgress(StepProgress(), period, STEPS_WITHIN_SECONDS, late=True)
             case "auto":
-                rest = BestProgress(self._call_progress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
+                rest = BestProgress(self._call_progress(), period, STEPS_WITHIN_SECONDS, late=True)
                 return BestProgress(StepProgress(), rest, STEPS_WITHIN_SECONDS, late=True)
             case "outside":
-                rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
+                rest = BestProgress(period, SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
                 if self._calls is not None and not self._calls.hopeless:
                     within_s = CALLS_WITHIN_SECONDS if self._calls.is_watching else 0.0
                     rest = BestProgress(self._call_progress(), rest, within_s, late=True)
@@ -216,13 +222,12 @@ class IterationCounter(Counting):
             case "steps":
                 return StepProgress()
             case "period":
-                period = WitnessedPeriod(sensor)
                 period.witness = self._witness
                 return period
             case "speed":
                 return SpeedProgress()
         if self._by_calls:  # what was asked for is waited for, unless it turns out to be impossible
-            return BestProgress(self._call_progress(), PeriodProgress(sensor), math.inf)
+            return BestProgress(self._call_progress(), period, math.inf)
         return StepProgress("regex", "matching line of output")
 
     def _call_progress(self) -> Progress:

@@ -54,7 +54,8 @@ def _played(options: argparse.Namespace, seeds: range) -> tuple[list[str], Seque
         found = list(real_cases.rows(seeds, repeats, names, known=options.known_window))
         return real_cases.report(found), found, "signals"
     if not options.rivals:
-        seen = period_evidence.found(seeds, *((1, 2) if options.quick else (6, 56)))
+        columns = options.columns or period_evidence.COLUMNS
+        seen = period_evidence.found(seeds, *((1, 2) if options.quick else (6, 56)), columns=columns)
         return period_evidence.report(seen), seen, "windows"
     periods, stride, repeats = (1, 3, 1) if options.quick else (3, 1, 10)
     rows = list(period_cases.absolute(seeds, periods, stride))
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rivals", action="store_true", help="beside plain methods, by waveform, jitter and disturbance"
     )
+    parser.add_argument("--columns", nargs="+", choices=period_evidence.COLUMNS, help="only these of the first tables")
     parser.add_argument("--following", action="store_true", help="periods followed while a cap is held, some minutes")
     parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
     parser.add_argument(

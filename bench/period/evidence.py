@@ -1,5 +1,5 @@
 """How many windows are called, by what the detector is given: power alone, the sensor's window, an energy counter that
-is looked at with each reading or every 20 ms, and one trial at another cap.
+is looked at with each reading or every 20 ms, and one trial at another cap; or power alone and the host's CPU time.
 
 Two sets of waveforms and sensors: thresholds are set on the first, and judged on the second. Fast loads, of 1 to 200
 ms, go through the same sensors: what repeats there is a beat of the load with the sensor's sampling, and whatever is
@@ -19,6 +19,7 @@ from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
 from autocap.progress.period.proof import Tried, tried
 from autocap.progress.period.signals import moves
 from bench.common import played
+from bench.period.host import KINDS, LOGS, load_of
 from bench.period.signals import LEAD_S, Floats, Load, Signal, truth
 
 _WINDOWS_S = (20.0, 40.0)
@@ -34,7 +35,8 @@ _JITTERS = (0.002, 0.01, 0.03)
 _CLOCK_HZ, _CLOCK_LOST, _FLATTEN = 1.7e9, 1.10, 0.9
 _FELT, _FELT_FAST, _FEELS_NOTHING = (0.4, 1.0), (0.2, 1.0), 0.2
 
-COLUMNS = ("alone", "window", "counter", "20 ms", "trial")
+COLUMNS = ("alone", "window", "counter", "20 ms", "trial", "CPU time")
+_COUNTED, _FAST_COUNTED = COLUMNS[2:5], COLUMNS[3:5]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,12 @@ class Window:
     fast: bool
     resolved: bool
     seed: tuple[int, ...]
+
+    @property
+    def host(self) -> str:
+        """What the host does, of KINDS, and of a fast load LOGS."""
+        kinds = (*KINDS, LOGS) if self.fast else KINDS
+        return kinds[sum(self.seed) % len(kinds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +173,7 @@ def look(window: Window) -> Found:
     family = FAMILIES[window.family]
     rng = np.random.default_rng(list(window.seed))
     model = family.sensors[window.sensor]
-    fast_counter = window.column in COLUMNS[3:]
+    fast_counter = window.column in _FAST_COUNTED
     counter_s = _POLL_S if fast_counter else model.update_s
     model = replace(model, energy_update_s=counter_s)
     span_s = float(rng.choice(_WINDOWS_S))
@@ -184,8 +192,9 @@ def look(window: Window) -> Found:
         signal.t_s,
         signal.power_w,
         update_s=model.update_s,
-        window_s=0.0 if window.column == "alone" else model.window_s,
-        counted=counted if window.column in COLUMNS[2:] else None,
+        window_s=0.0 if window.column in ("alone", "CPU time") else model.window_s,
+        counted=counted if window.column in _COUNTED else None,
+        load=load_of(signal, window.host, rng) if window.column == "CPU time" else None,
     )
     if window.column == "trial" and estimate.open:
         estimate = _tried(estimate, signal, load, model, span_s, rng, fast=window.fast)
@@ -259,13 +268,13 @@ def _found(window: Window, signal: Signal, estimate: PeriodEstimate, cpu_s: floa
     )
 
 
-def found(seeds: range, repeats: int, fast: int) -> list[Found]:
+def found(seeds: range, repeats: int, fast: int, columns: Sequence[str] = COLUMNS) -> list[Found]:
     """What is said of every window, each of both families' waveforms and sensors `repeats` times at other periods, and
     of `fast` fast loads a sensor; two at a time."""
     todo: list[Window] = []
     for seed in seeds:
         for name, family in FAMILIES.items():
-            todo += [*windows(name, family, seed, repeats, COLUMNS), *beats(name, family, seed, fast, COLUMNS)]
+            todo += [*windows(name, family, seed, repeats, columns), *beats(name, family, seed, fast, columns)]
     return list(played(look, todo, 8))
 
 
@@ -278,6 +287,7 @@ def report(rows: Sequence[Found]) -> list[str]:
         lines += [_TITLES[name], _header("called, proven, wrong")]
         lines += [_line(key, [row for row in seen if row.window.sensor == key]) for key in FAMILIES[name].sensors]
         lines += [_line(key, [row for row in seen if row.window.waveform == key]) for key in FAMILIES[name].waveforms]
+        lines += [_line(f"the host {key}", [row for row in seen if row.window.host == key]) for key in KINDS]
         lines += [_line("all", seen), _line("loads of 1 to 200 ms", [row for row in part if row.window.fast]), ""]
     right = [row for row in rows if row.called and not row.wrong and not row.window.fast]
     errors = [(abs(row.error or 0.0), row.rel_stderr or 0.0) for row in right]

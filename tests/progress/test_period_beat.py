@@ -7,7 +7,7 @@ import pytest
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.runlog.traces import read
-from bench.period import evidence
+from bench.period import evidence, host
 from bench.period.evidence import Found, Window
 from bench.period.real.cases import look
 from bench.period.real.families import FAMILIES
@@ -218,6 +218,22 @@ def test_what_lies_between_the_few_phases_that_a_whole_number_of_updates_shows_p
     assert not looked_at("set", "fast", "25 of 100 ms", column, period_s, *seed).called
 
 
+@pytest.mark.parametrize(
+    ("family", "waveform", "period_s", "seed"),
+    [
+        ("judged", "accumulation of 3", 0.3902, (881, 3)),
+        ("judged", "accumulation of 3", 0.4205, (881, 57)),
+        ("set", "accumulation of 4", 0.525, (881, 2)),
+    ],
+)
+def test_parts_of_an_iteration_that_walk_as_it_does_are_a_fast_load_as_well(
+    family: str, waveform: str, period_s: float, seed: tuple[int, ...]
+) -> None:
+    """Each part is faster than two readings, and its beat of three to five updates had been called, as no fast load by
+    itself walks so far."""
+    assert not looked_at(family, waveform, "25 of 100 ms", "alone", period_s, *seed).wrong
+
+
 def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:
     """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
     found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)
@@ -252,3 +268,33 @@ def test_a_knowing_look_at_accumulation_sees_the_whole_cycle_as_well() -> None:
     seen = evidence.look(window)
     assert seen.called
     assert not seen.wrong
+
+
+@pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
+def test_a_period_that_the_hosts_cpu_time_shares_is_proven_and_one_of_a_host_that_spins_is_not(sensor: str) -> None:
+    for seed, proven in ((0, False), (1, True)):  # spins, blocks
+        found = looked_at("judged", "a wait for data", sensor, "CPU time", 0.7, seed)
+        assert found.window.host == ("blocks" if proven else "spins")
+        assert found.proven is proven
+        assert not found.wrong
+
+
+@pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
+@pytest.mark.parametrize("period_s", [0.0174, 0.0513, 0.0262])
+def test_the_cpu_time_of_a_fast_load_proves_no_beat_of_it(sensor: str, period_s: float) -> None:
+    for seed in (1, 2):  # blocks, loads data
+        assert not looked_at("judged", "fast", sensor, "CPU time", period_s, seed).proven
+
+
+@pytest.mark.parametrize(
+    ("family", "sensor", "period_s", "seed"),
+    [
+        ("judged", "100 ms", 0.07980197097788562, (8601, 6, 57, 1)),  # its beat takes 4.998 of it
+        ("set", "25 of 100 ms", 0.1250497969871748, (8602, 6, 38, 10)),  # 7.97
+    ],
+)
+def test_a_host_that_shows_the_fast_load_itself_proves_no_beat_though_it_logs_as_seldom(
+    family: str, sensor: str, period_s: float, seed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Window, "host", host.LOGS)
+    assert not looked_at(family, "fast", sensor, "CPU time", period_s, *seed).proven

@@ -13,6 +13,17 @@ from autocap.progress.period.series import Series
 
 Witness = tuple[Floats, Floats]
 
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """CPUs in use, on average, between two looks at the CPU time of a job, at the later one, each of shape (n,). most:
+    that there are."""
+
+    t_s: Floats
+    cpus: Floats
+    most: float
+
+
 PARTS, _FEW_PARTS = 6, 1.3  # of a window, whose scatter is the error; what so few of them make of three sigmas
 _RIDGE = 1e-6
 _THROUGH = 0.45  # moves for each harmonic that is told apart
@@ -159,15 +170,19 @@ class CounterView:
         share, stderr = self._share(period_s, window_s)
         return share + _SIGMAS * stderr < _MISSES
 
+    @property
+    def sees(self) -> bool:
+        """Whether there is anything of the cycle in it beyond doubt."""
+        return self.seen > 2 * _SIGMAS * self.stderr
+
     def may_see(self, loads_hz: Floats, order: int, cycle_s: float, window_s: float, draw: Draw) -> Bools:
         """Which loads the counter may see as it sees `order` cycles of cycle_s, shape (n,). window_s: how long it was
         looked at."""
         seen_hz = np.abs(loads_hz - np.round(loads_hz * self.span_s) / self.span_s)
         folds = np.abs(seen_hz - 1.0 / cycle_s) < np.maximum(_LINES / window_s, _CLOCK_OFF * loads_hz)
-        sees = self.seen > 2 * _SIGMAS * self.stderr
         swing = swing_of(self.values_w, self.errors_w, self.mean_w, order)
         passes = may_pass(swing, loads_hz * self.span_s, _COUNTER_OFF, draw)
-        may: Bools = np.where(folds, passes, not sees)
+        may: Bools = np.where(folds, passes, not self.sees)
         return may
 
     def may_differ(self, main_hz: Floats, period_s: float, windows_s: Floats, off: float) -> Bools:

@@ -7,7 +7,7 @@ import numpy as np
 from autocap.progress.period import candidates
 from autocap.progress.period.beat import Beat, Seeing, beat, strongest, told_apart
 from autocap.progress.period.bound import Draw
-from autocap.progress.period.counted import Witness
+from autocap.progress.period.counted import Load, Witness
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
@@ -55,6 +55,7 @@ def detect(
     counted: Witness | None = None,
     witnesses: Sequence[Witness] = (),
     draw: Draw | None = None,
+    load: Load | None = None,
 ) -> PeriodEstimate:
     """Look for a period in readings with their own stamps.
 
@@ -62,7 +63,7 @@ def detect(
     for a window that is not known; window_off: by which share one that was learned may be off. counted: mean power
     between two moves of the energy counter, as (stamps, values), each at the later move. witnesses: other signals of
     the same job, as utilisation: that they repeat as well shows that something does, and nothing of a beat, as they are
-    sampled along with the power. draw: what the card can draw.
+    sampled along with the power. draw: what the card can draw. load: of the host's CPUs by the job.
     A period is verified where no load faster than the sensor can look like it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
@@ -76,7 +77,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
-    seeing = Seeing(update_s=update_s, window_s=window_s, window_off=window_off, counted=counted, draw=draw)
+    seeing = Seeing(update_s=update_s, window_s=window_s, window_off=window_off, counted=counted, draw=draw, load=load)
     return _judged(_one_period(refined(fit, series, period_of(fit)), series, update_s), series, seeing, witnesses)
 
 

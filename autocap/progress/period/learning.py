@@ -92,6 +92,7 @@ class Learner:
             counted=signals.counter(device),
             witnesses=signals.witnesses(device),
             draw=draw,
+            load=signals.load,
         )
         before_s = self._seen_s
         if estimate.verdict is Verdict.PERIODIC:  # a disturbed window does not undo what one before it showed

@@ -17,7 +17,7 @@ from autocap.progress.period.glimpse import glimpse
 from autocap.progress.period.learning import Learner, Signal, is_enough
 from autocap.progress.period.looking import BLIND, GLIMPSE_S, SEEN, SURE, LookTimes
 from autocap.progress.period.numbering import Numbering
-from autocap.progress.period.signals import CapSignals
+from autocap.progress.period.signals import CapSignals, Host
 from autocap.progress.period.tracking import Tracking, away_s
 from autocap.progress.period.window import Window
 from autocap.records import Sample, SensorInfo
@@ -39,7 +39,8 @@ _LOST = "the period is lost: the power does not repeat as it did"
 class PeriodProgress:
     """Marks from periods in the power of one of the devices, which a job makes iterate together.
 
-    sensor: of the devices; what is read within its settling time after a cap change is left out. changed: why what
+    sensor: of the devices; what is read within its settling time after a cap change is left out. host: looks at the
+    job's CPU time, `None` where nobody does. changed: why what
     these caps are followed by is no longer the job that was learned, `None` while it is.
     """
 
@@ -48,8 +49,8 @@ class PeriodProgress:
     follows_power = True
     is_over = False
 
-    def __init__(self, sensor: SensorInfo) -> None:
-        self._sensor = sensor
+    def __init__(self, sensor: SensorInfo, host: Host | None = None) -> None:
+        self._sensor, self._host = sensor, host
         self._learner, self._numbering, self._times = Learner(), Numbering(), LookTimes(sensor.update_s)
         self._arrival: tuple[float | None, ...] | None = None  # limits
         self._losses, self._lost_at_s = 0, 0.0  # looks in a row that did not find it, and when the first of them was
@@ -128,7 +129,7 @@ class PeriodProgress:
         self._look_from(settled_s, self._learner.known_s)
 
     def _look_from(self, settled_s: float, known_s: float | None) -> None:
-        self._signals, self._follower = CapSignals(self._sensor, settled_s, self._window), Follower()
+        self._signals, self._follower = CapSignals(self._sensor, settled_s, self._window, self._host), Follower()
         self._is_lost = False  # what was followed by its phase
         self._times.begin(known_s)
 
@@ -286,6 +287,7 @@ class PeriodProgress:
             counted=self._signals.counter(device),
             witnesses=self._signals.witnesses(device),
             draw=self._draw,
+            load=self._signals.load,
         )
         if estimate.verified:
             self.changed = (

@@ -4,9 +4,11 @@ One device and not the sum: the devices of a job iterate together, but their sen
 a sum of held readings is smeared over an update. Energy is still summed where it is measured.
 """
 
+from typing import Protocol
+
 import numpy as np
 
-from autocap.progress.period.counted import Witness, counter_misses
+from autocap.progress.period.counted import Load, Witness, counter_misses
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.series import ascending
 from autocap.progress.period.window import Window, learned
@@ -16,12 +18,20 @@ _BLURRED_S = 0.5  # a window from which on a sensor's average hides the cycle
 _EVENED = 11  # moves of a counter that are taken together
 
 
+class Host(Protocol):
+    """`host_time.HostTime`, or a double."""
+
+    def load(self, t_s: Floats) -> Load | None: ...
+
+
 class CapSignals:
     """Samples of one stretch at constant caps. settled_s: what is read before is left out. window: what a reading
-    averages over, where that was learned before."""
+    averages over, where that was learned before. host: looks at the job's CPU time, `None` where nobody does."""
 
-    def __init__(self, sensor: SensorInfo, settled_s: float, window: Window | None = None) -> None:
-        self._sensor, self._settled_s, self.window = sensor, settled_s, window
+    def __init__(
+        self, sensor: SensorInfo, settled_s: float, window: Window | None = None, host: Host | None = None
+    ) -> None:
+        self._sensor, self._settled_s, self.window, self._host = sensor, settled_s, window, host
         self._samples: list[Sample] = []
 
     def take(self, sample: Sample) -> None:
@@ -100,6 +110,11 @@ class CapSignals:
         if np.isfinite(utilisation).all():
             found.append((self._sampled_s, utilisation))
         return found
+
+    @property
+    def load(self) -> Load | None:
+        """Of the host's CPUs by the job meanwhile."""
+        return None if self._host is None or not self._samples else self._host.load(self._sampled_s)
 
     def contradicted(self, period_s: float, device: int) -> bool:
         """Whether the energy counter does not see a period that the readings show: a beat."""
