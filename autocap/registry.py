@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from autocap import metrics
+from autocap.config import option
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import require_trusted_module
+from autocap.text import did_you_mean
 
 _FLEET, _RECUR, _TRACKERS, _GRID = (f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid"))
 _PLUGINS = Path(__file__).parent / "plugins"
@@ -36,19 +38,33 @@ _OURS = {
         "completion": "autocap.cli.completion:Completion",
         "help": "autocap.cli.help:Help",
     },
+    # The record that declares the options of a command, so that they can be settings that stay.
+    "settings": {
+        "run": "autocap.config:RunConfig",
+        "attach": "autocap.config:RunConfig",
+        "sweep": "autocap.config.sweep:SweepConfig",
+        "recur": f"{_RECUR}.config:RecurConfig",
+        "devices": "autocap.cli.devices:DevicesConfig",
+        "report": "autocap.cli.report:ReportConfig",
+        "memory": "autocap.cli.memory:MemoryConfig",
+        "budget": f"{_FLEET}.config:BudgetOptions",
+        "helper": "autocap.cli.helper:HelperConfig",
+    },
     "devices": {
         "nvml": "autocap.devices.nvml",
         "rapl": "autocap.devices.rapl",
         "emulated": "autocap.devices.emulated",
     },
     "strategies": {
-        "bandit": "autocap.strategies.bandit:Bandit",
-        "bayesian": "autocap.strategies.bayesian:Bayesian",
-        "fixed": "autocap.strategies.fixed:Fixed",
+        "model": "autocap.strategies.model:Model",
         "golden": "autocap.strategies.golden:Golden",
         "linear": "autocap.strategies.linear:Linear",
-        "model": "autocap.strategies.model:Model",
-        # How other tools search, for comparison.
+        "bayesian": "autocap.strategies.bayesian:Bayesian",
+        "bandit": "autocap.strategies.bandit:Bandit",
+        "fixed": "autocap.strategies.fixed:Fixed",
+    },
+    # How other tools search: strategies to compare with, which no help names.
+    "comparisons": {
         "depo-linear": "autocap.strategies.baselines:DepoLinear",
         "depo-golden": "autocap.strategies.baselines:DepoGolden",
         "gpoeo": "autocap.strategies.baselines:Gpoeo",
@@ -57,15 +73,24 @@ _OURS = {
     # What the events of a run's log are, beside those of autocap.events.
     "events": {"budget": f"{_FLEET}.events", "recur": f"{_RECUR}.events"},
     # Where the job of `run` and `attach` is, beside this machine.
-    "places": {"nodes": f"{_FLEET}.nodes.engines:place"},
+    "places": {"nodes": f"{_FLEET}.nodes.place:place"},
+    # What --nodes may begin with: how messages reach nodes, and which processes there are the job's.
+    "transports": {"slurm": f"{_FLEET}.nodes.carriers.slurm:Slurm", "ray": f"{_FLEET}.nodes.carriers.ray:Ray"},
     # What `autocap devices` shows, by where it looks.
     "inventories": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
     # Who may hold the limits of a device beside autocap, whatever --actuator says.
     "holders": {"budget": f"{_FLEET}.budget.holder"},
-    # Who logs a run elsewhere.
+    # Who logs a run elsewhere, and the modules that say it in the words of each tracker.
     "logs": {"trackers": _TRACKERS},
+    "trackers": {
+        "wandb": f"{_TRACKERS}.wandb",
+        "mlflow": f"{_TRACKERS}.mlflow",
+        "tensorboard": f"{_TRACKERS}.tensorboard",
+    },
     "prices": {"entsoe": f"{_GRID}.entsoe"},
     "carbon": {"gb": f"{_GRID}.great_britain", "electricitymaps": f"{_GRID}.electricity_maps"},
+    # What stands in the report of a run besides: functions of its summary and events that yield tables and sentences.
+    "sections": {"nodes": f"{_FLEET}.reports.nodes:section"},
     # What shows a record that is neither of a run nor of a sweep.
     "records": {"budget": f"{_FLEET}.reports.document:present_budget"},
 }
@@ -76,6 +101,12 @@ def ours(kind: str) -> dict[str, str]:
     return {name: where for name, where in _OURS.get(kind, {}).items() if _is_there(where)}
 
 
+def absent(kind: str) -> set[str]:
+    """The names of this kind whose plug-in's folder is not there."""
+    return _OURS.get(kind, {}).keys() - ours(kind).keys()
+
+
+@cache
 def plugged_in(kind: str) -> dict[str, str]:
     """What other packages have added, by name."""
     from importlib.metadata import entry_points  # slow to import, and seldom needed
@@ -107,6 +138,7 @@ def _metrics() -> dict[str, metrics.Form]:
 
 
 metrics.others = _metrics
+option.names_of = ours
 
 
 def of_plugin(kind: str, name: str, asked: str) -> Any:
@@ -116,6 +148,20 @@ def of_plugin(kind: str, name: str, asked: str) -> Any:
         return load(kind, name)
     plugin = _OURS[kind][name].split(".")[2].partition(":")[0]
     raise UsageError(f"{asked} needs the plug-in {plugin}, which is not in this installation; install autocap whole")
+
+
+def chosen(kind: str, name: str, asked: str) -> Any:
+    """What a user has chosen by its name. asked: the option, as it was given. Raises UsageError where there is none, or
+    where its plug-in is not here."""
+    require(kind, name, asked)
+    return of_plugin(kind, name, asked) if name in _OURS[kind] else load(kind, name)
+
+
+def require(kind: str, name: str, asked: str) -> None:
+    """Raises UsageError where nothing has that name."""
+    if name not in _OURS[kind] and name not in plugged_in(kind):
+        known = (*_OURS[kind], *plugged_in(kind))
+        raise UsageError(f"{asked}: there is no '{name}'{did_you_mean(name, known)}; choose {', '.join(known)}")
 
 
 @cache

@@ -21,6 +21,7 @@ COMMANDS = {
     "recurring": "bench.recurring.command",
     "scenarios": "bench.scenarios.command",
     "strategies": "bench.strategies.command",
+    "suite": "bench.suite",
     "tables": "bench.tables.command",
 }
 

@@ -33,7 +33,7 @@ from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.events import Event
 from autocap.metrics import DEFAULT_K, Metric
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from autocap.runlog.event_log import line_of
 from bench.budget.live import Manager
 from bench.cluster.network import Network

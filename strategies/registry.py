@@ -19,7 +19,7 @@ from autocap.strategies.options import Option, OptionScalar
 from autocap.strategies.shape import SHAPE, complaints
 from autocap.text import did_you_mean
 
-BUILTIN = registry.ours("strategies")
+BUILTIN = registry.ours("strategies") | registry.ours("comparisons")
 
 
 class StrategyFactory(Protocol):
@@ -48,9 +48,9 @@ def find(name: str) -> StrategyFactory:
         with _current_directory():
             return _imported(name)
     try:
-        where = registry.where("strategies", name)
+        where = BUILTIN[name] if name in BUILTIN else registry.where("strategies", name)
     except KeyError:
-        known = [*BUILTIN, *sorted(registry.plugged_in("strategies"))]
+        known = [*registry.ours("strategies"), *sorted(registry.plugged_in("strategies"))]
         raise UsageError(
             f"unknown strategy '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}, or "
             "package.module:Class"

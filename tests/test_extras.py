@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.config import TRACKERS
+from autocap import registry
 from autocap.runlog.directory import PICTURES
 from tests.doubles.recorded import record
 
@@ -52,7 +52,7 @@ NEEDS = {  # what is run, and what it asks for
     ("autocap.cli", "run", "--device", "emulated", "--prometheus", "9101", "--", "touch", "started"): PROMETHEUS,
     **{
         ("autocap.cli", "run", "--device", "emulated", "--log-to", tracker, "--", "touch", "started"): (tracker)
-        for tracker in TRACKERS
+        for tracker in registry.ours("trackers")
     },
     ("autocap.cli", "run", "--device", "emulated", "--energy-price", "entsoe:DE_LU", "--", "touch", "started"): (
         "entsoe-py"

@@ -35,7 +35,7 @@ ROOMS = {
     "runlog": "registry job",
     "prices": "registry job runlog",
     "controller": "measurement prices progress strategies",
-    "reports": "job runlog measurement prices progress",
+    "reports": "registry job runlog measurement prices progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -44,6 +44,7 @@ ROOMS = {
     "testing": "strategies devices",
     "plugins": "all before",  # and a plug-in no other one
 }
+GONE = set() if (ROOT / "autocap/plugins").is_dir() else {"plugins"}  # where somebody takes them all away
 # Of these, no folder imports another one of the same room.
 APART = {
     "plugins": {"fleet", "grid", "recur", "trackers"},
@@ -156,7 +157,7 @@ def test_a_module_imports_only_what_its_room_may() -> None:
 
 
 def test_every_module_stands_in_a_room() -> None:
-    assert {name.partition(".")[0] for name in SOURCES} == {*WORDS, *ROOMS}
+    assert {name.partition(".")[0] for name in SOURCES} == {*WORDS, *ROOMS} - GONE
 
 
 @pytest.mark.parametrize(
@@ -197,4 +198,4 @@ def test_the_documents_list_the_rooms_as_they_are(page: str, heading: str) -> No
     there = {
         path.stem for path in (ROOT / "autocap").iterdir() if path.name[0] not in "._" and path.suffix in ("", ".py")
     }
-    assert there - {"docs"} == {*WORDS, *ROOMS}
+    assert there - {"docs"} == {*WORDS, *ROOMS} - GONE

@@ -45,7 +45,6 @@ _SUMMARIES = {
     "help": "show this, or the options of one command",
 }
 WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
-WITH_SETTINGS = ("run", "attach", "sweep")  # the commands that files and variables hold settings for
 INSIDE = "inside"  # what autocap.tune starts; not listed
 
 
@@ -189,10 +188,6 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     words, child = split(argv[0], command, argv[1:], parser)
     args = parser.parse_args(words)
     args.child = child
-    if argv[0] in WITH_SETTINGS:
-        from autocap.cli.settings import take
-
-        take(args, argv[0])
     if getattr(args, "verbose", False):
         log_everything()
     if command.is_session:

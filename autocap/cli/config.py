@@ -21,7 +21,7 @@ class Config:
     """Show every setting of a command, and where it comes from: the options that are given here as well, a variable
     AUTOCAP_…, ./autocap.toml, the user's own file, or what is built in.
 
-    COMMAND is run, attach or sweep, and may be followed by options of it: `autocap config run --metric energy`.
+    COMMAND may be followed by options of it: `autocap config run --metric energy`.
     """
 
     is_session = False
@@ -29,20 +29,19 @@ class Config:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap config [COMMAND [options]] [--json]"
         parser.add_argument(
-            "command", metavar="COMMAND", nargs="?", choices=tuple(settings.COMMANDS), default="run",
-            help="run, attach or sweep (default: run)",
+            "command", metavar="COMMAND", nargs="?", choices=settings.commands(), default="run",
+            help=f"{', '.join(settings.commands())} (default: run)",
         )  # fmt: skip
         parser.add_argument(
             "--json", action="store_true",
             help="print {command, files, settings}; of each setting option, value, source, and why it is unused",
         )  # fmt: skip
         for option in _of_any_command().values():
-            flags = (option.flag,) if option.short is None else (option.short, option.flag)
             # A value as text: what it means is the command's to say.
             kind: dict[str, Any] = {"action": "append" if option.repeated else "store"}
             if option.read is None:
                 kind = {"action": "store_const", "const": option.const, "dest": option.keyword}
-            parser.add_argument(*flags, **kind, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            parser.add_argument(*option.flags, **kind, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def run(self, args: argparse.Namespace) -> int:
         given = {keyword: value for keyword, value in vars(args).items() if keyword in _of_any_command()}
@@ -54,7 +53,8 @@ class Config:
             for one in found.values()
             if one.source != settings.COMMAND_LINE and not one.unused
         )
-        _require_usable(args.command, found)
+        if settings.of_a_job(args.command):
+            _require_usable(args.command, found)
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
         files = {path: settings_file.is_there(path) for path in settings_file.paths()}
         if args.json:
@@ -68,11 +68,9 @@ def _require_usable(command: str, found: Mapping[str, settings.Setting]) -> None
     """Raises UsageError for settings that the command would refuse."""
     used = {keyword: setting.value for keyword, setting in found.items() if not setting.unused}
     args = argparse.Namespace(**used, taken=(), child=None if command == "attach" else [_COMMAND])
-    made = {
-        "run": lambda: run_config(args, "run"),
-        "attach": lambda: attach_config(args),
-        "sweep": lambda: sweep_config(args).run,
-    }[command]()
+    made = {"attach": lambda: attach_config(args), "sweep": lambda: sweep_config(args).run}.get(
+        command, lambda: run_config(args, "run")
+    )()
     if ":" in made.strategy:  # somebody's code, which is not run for a look
         return
     from autocap.strategies import registry
@@ -91,7 +89,7 @@ class _Row:
 
 
 def _of_any_command() -> dict[str, CommandOption]:
-    found = {key: option for command in settings.COMMANDS for key, option in settings.options(command).items()}
+    found = {key: option for command in settings.commands() for key, option in settings.options(command).items()}
     return {key: option for key, option in found.items() if key != "json"}  # which is this command's own
 
 

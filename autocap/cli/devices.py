@@ -1,13 +1,49 @@
 """`autocap devices`."""
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated
 
 from autocap import registry
+from autocap.cli import options
 from autocap.cli.device_inventory import Inventory, here
-from autocap.config import values
+from autocap.cli.settings import take
+from autocap.config import RunConfig
+from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import UsageError
 from autocap.printing import put_json
+
+_option = partial(CommandOption, "", commands=("devices",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesConfig:
+    """What `autocap devices` is asked for. nodes, job: as a run has them."""
+
+    json: Annotated[
+        bool,
+        _option(
+            "--json",
+            None,
+            "print {driver_version, unavailable, gpus, packages, packages_unavailable, other_kinds, budget}; what "
+            'is unknown is null, and settable "unknown"; with --nodes {nodes: {NAME: that}, missing: {NAME: why}}',
+        ),
+    ] = False
+    nodes: Annotated[
+        str | None,
+        same(
+            RunConfig,
+            "--nodes",
+            "devices",
+            "of several nodes: slurm (those of the job around this command, or of --job), or ray[:ADDRESS] (all that "
+            "the cluster has)",
+            "",
+        ),
+    ] = None
+    job: Annotated[
+        str | None, same(RunConfig, "--job", "devices", "with --nodes: the job's id, in place of the one around us", "")
+    ] = None
 
 
 class Devices:
@@ -21,45 +57,32 @@ class Devices:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            help="print {driver_version, unavailable, gpus, packages, packages_unavailable, other_kinds, budget}; what "
-            'is unknown is null, and settable "unknown"; with --nodes {nodes: {NAME: that}, missing: {NAME: why}}',
-        )
-        parser.add_argument(
-            "--nodes",
-            metavar="WHERE",
-            type=values.nodes,
-            help="of several nodes: slurm (those of the job around this command, or of --job), or ray[:ADDRESS] (all "
-            "that the cluster has)",
-        )
-        parser.add_argument("--job", metavar="ID", type=values.job_id, help="with --nodes slurm: the Slurm job")
+        options.declare(parser, "devices", DevicesConfig)
 
     def run(self, args: argparse.Namespace) -> int:
         from autocap.cli.device_tables import show
 
-        if args.nodes is not None:
-            return _on_nodes(args)
-        if args.job is not None:
-            raise UsageError(f"--job {args.job} names a Slurm job; add --nodes slurm, or drop it")
+        take(args, "devices")
+        config = record_from(DevicesConfig, "devices", vars(args))
+        if config.nodes is not None:
+            return _on_nodes(config.nodes, config)
+        if config.job is not None:
+            raise UsageError(f"--job {config.job} is of a job on several nodes; add --nodes, or drop it")
         found = here()
-        if args.json:
+        if config.json:
             put_json(asdict(found))
         else:
             show(found)
         return 0
 
 
-def _on_nodes(args: argparse.Namespace) -> int:
+def _on_nodes(where: str, config: DevicesConfig) -> int:
     from autocap.cli.device_tables import show_nodes
 
-    if args.job is not None and args.nodes != "slurm":
-        raise UsageError(f"--job {args.job} names a Slurm job; use --nodes slurm, or drop it")
-    gather = registry.of_plugin("inventories", "nodes", f"--nodes {args.nodes}")
-    found: dict[str, Inventory | str] = gather(args.nodes, args.job)
+    gather = registry.of_plugin("inventories", "nodes", f"--nodes {where}")
+    found: dict[str, Inventory | str] = gather(where, config.job)
     missing = {node: why for node, why in found.items() if not isinstance(why, Inventory)}
-    if args.json:
+    if config.json:
         there = {node: asdict(one) for node, one in found.items() if isinstance(one, Inventory)}
         put_json({"nodes": there, "missing": missing})
     else:

@@ -4,12 +4,15 @@ import argparse
 import grp
 import os
 import resource
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from autocap.cli.options import observing
+from autocap.cli import options
+from autocap.cli.settings import take
 from autocap.config import values
+from autocap.config.option import CommandOption, record_from
 from autocap.errors import UsageError
 from autocap.limits.helper.protocol import Devices, Offer, Op, Status, socket_path
 from autocap.printing import put, put_json
@@ -18,6 +21,35 @@ _ACTIONS = ("serve", "status", "install", "uninstall")
 _OF = {"socket": ("serve",), "policy": ("serve",), "group": ("serve", "install"), "json": ("status",)}
 _OF["dry_run"] = ("install", "uninstall")
 _DESCRIPTORS = 4096
+_option = partial(CommandOption, "", commands=("helper",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperConfig:
+    """What `autocap helper` is told. socket: `None` for the usual one. policy: `None` for the usual file. group: `None`
+    for the usual one of what is done."""
+
+    socket: Annotated[Path | None, _option("--socket PATH", values.path, "of serve: where users connect")] = None
+    policy: Annotated[
+        Path | None,
+        _option(
+            "--policy FILE",
+            values.path,
+            "of serve: who may have what (default: /etc/autocap/policy.toml, where it is there)",
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        _option(
+            "--group NAME",
+            values.word,
+            "who may connect besides root (default: of install gpupower, of serve nobody)",
+        ),
+    ] = None
+    dry_run: Annotated[bool, _option("--dry-run", None, "of install and uninstall: only say what would be done")] = (
+        False
+    )
+    json: Annotated[bool, _option("--json", None, "of status: print {socket, server, devices, leases}")] = False
 
 
 class Helper:
@@ -38,32 +70,22 @@ class Helper:
             "       autocap helper uninstall [--dry-run]"
         )
         parser.add_argument("action", metavar="ACTION", choices=_ACTIONS, help="serve, status, install or uninstall")
-        parser.add_argument("--socket", metavar="PATH", type=values.path, help="of serve: where users connect")
-        parser.add_argument(
-            "--policy", metavar="FILE", type=values.path,
-            help="of serve: who may have what (default: /etc/autocap/policy.toml, where it is there)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--group", metavar="NAME", type=values.word,
-            help="who may connect besides root (default: of install gpupower, of serve nobody)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--dry-run", action="store_true", help="of install and uninstall: only say what would be done"
-        )
-        parser.add_argument("--json", action="store_true", help="of status: print {socket, server, devices, leases}")
+        options.declare(parser, "helper", HelperConfig)
 
     def run(self, args: argparse.Namespace) -> int:
         for option, actions in _OF.items():
-            if getattr(args, option) and args.action not in actions:
+            if option in vars(args) and args.action not in actions:
                 flag = "--" + option.replace("_", "-")
                 raise UsageError(f"{flag} is of `autocap helper {' and '.join(actions)}`, not of {args.action}")
+        take(args, "helper")
+        config = record_from(HelperConfig, "helper", vars(args))
         match args.action:
             case "serve":
-                _serve(args.socket or socket_path(), args.policy, args.group)
+                _serve(config.socket or socket_path(), config.policy, config.group)
             case "status":
-                _show(args.json)
+                _show(config.json)
             case _:
-                _change(args.action, args.group, args.dry_run)
+                _change(args.action, config.group, config.dry_run)
         return 0
 
 
@@ -80,7 +102,7 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.limits.helper.server import Server, ended_by_signals
     from autocap.limits.state_dir import StateDir, default_path
 
-    if observing():
+    if options.observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to serve")
     gid = None if group is None else _gid(group)
     for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"):  # it acts for whoever connects, not for one user

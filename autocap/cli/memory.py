@@ -4,11 +4,15 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from autocap.cli import options
+from autocap.cli.settings import take
 from autocap.cli.user_rights import become_user
 from autocap.config import values
+from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
 from autocap.job.invoking_user import invoking_user
@@ -21,6 +25,16 @@ if TYPE_CHECKING:
 
 _ACTIONS = ("list", "show", "forget")
 _LEAST_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig:
+    """How `autocap memory` prints. What it forgets is said on its line alone."""
+
+    json: Annotated[
+        bool,
+        CommandOption("", "--json", None, "print what is remembered, or forgotten, as a list", commands=("memory",)),
+    ] = False
 
 
 class Memory:
@@ -40,9 +54,11 @@ class Memory:
         )  # fmt: skip
         parser.add_argument("key", metavar="KEY", nargs="?", type=values.word, help="which job's")
         parser.add_argument("--all", action="store_true", help="of forget: of every job")
-        parser.add_argument("--json", action="store_true", help="print what is remembered, or forgotten, as a list")
+        options.declare(parser, "memory", MemoryConfig)
 
     def run(self, args: argparse.Namespace) -> int:
+        take(args, "memory")
+        as_json = record_from(MemoryConfig, "memory", vars(args)).json
         wants_key = args.action != "list" and not args.all
         if args.all and (args.action != "forget" or args.key is not None):
             raise UsageError("--all is of `autocap memory forget`, without a key; leave one of them out")
@@ -56,16 +72,16 @@ class Memory:
             raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
         store = MemoryStore(place)
         if args.all:
-            _forgotten(store.forget_all(), args.json)
+            _forgotten(store.forget_all(), as_json)
             return 0
         entries = store.entries()
         if wants_key:
             entries = [_one(args.key, entries)]
         if args.action == "forget":
             store.forget(entries[0].key)
-            _forgotten(1, args.json)
+            _forgotten(1, as_json)
         else:
-            _show(entries, store, whole=wants_key, as_json=args.json)
+            _show(entries, store, whole=wants_key, as_json=as_json)
         return 0
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autocap import config, devices
+from autocap import config, devices, registry
 from autocap.cli.completion import offer
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
@@ -35,19 +35,25 @@ def declare(
     titles: Mapping[Group, str] | None = None,
 ) -> None:
     """Add a command's options. titles: of groups that have another one than usual."""
-    options = list(options_of(record, command))
-    for group in Group:
-        of_group = [option for option in options if option.group is group]
-        if of_group:
-            added = parser.add_argument_group((titles or {}).get(group, group.value))
-            for option in of_group:
-                _add(added, option, command)
-            if group is Group.RUNNING:
-                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG).rare = True  # type: ignore[attr-defined]
+    options = list({option.flag: option for option in options_of(record, command)}.values())
+    found = {option.group for option in options}
+    own = dict.fromkeys(option.group for option in options if isinstance(option.group, str))
+    of_a_job = Group.RUNNING in found
+    groups: list[Group | str] = [*own, *(one for one in Group if one in found)]
+    added: argparse.ArgumentParser | argparse._ArgumentGroup = parser
+    for group in groups:
+        title = group if isinstance(group, str) else (titles or {}).get(group, group.value)
+        added = parser.add_argument_group(title) if title else parser
+        for option in options:
+            if option.group == group:
+                _add(added, option, command, rare=of_a_job and not option.common)
+    without = (added if of_a_job else parser).add_argument("--no-config", action="store_true", help=_NO_CONFIG)
+    without.rare = of_a_job  # type: ignore[attr-defined]
 
 
-def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
-    flags = (option.flag,) if option.short is None else (option.short, option.flag)
+def _add(
+    group: "argparse.ArgumentParser | argparse._ArgumentGroup", option: CommandOption, command: str, *, rare: bool
+) -> None:
     text = option.help_of(command).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature
     if option.read is None:
@@ -55,13 +61,13 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
     else:
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None
-    added = group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added = group.add_argument(*option.flags, default=argparse.SUPPRESS, help=text, **kind)
     usual = option.usual_in(command)
-    if option.keyword == "device":
+    if "emulated" in usual:
         offer(added, lambda: (*usual, *(f"emulated:{name}" for name in profile_names())))
     elif usual:
         offer(added, lambda: usual)
-    added.rare = not option.common  # type: ignore[attr-defined]  # for the short help
+    added.rare = rare  # type: ignore[attr-defined]  # for the short help
 
 
 def run_config(args: argparse.Namespace, command: str) -> RunConfig:
@@ -91,11 +97,6 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
         raise UsageError(
             f"--job {made.job} names a job of Slurm or Ray to attach to; "
             + ("leave it out, as the script is in its own job" if mode == "tune" else "add --nodes, or drop it")
-        )
-    if made.job is None and made.nodes not in (None, "slurm") and mode == "attach":
-        raise UsageError(
-            f"--nodes {made.nodes} has many jobs; name one with --job ID, its id in Ray, as "
-            "ray.get_runtime_context().get_job_id() gives it in the driver, or its submission's"
         )
     if made.progress.startswith("calls:") and "calls" in kinds:
         call_target(made.progress)
@@ -138,6 +139,10 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
         taken=taken,
     )
     devices.check_name(made.device)
+    if made.nodes is not None:
+        registry.require("transports", made.nodes.partition(":")[0], f"--nodes {made.nodes}")
+    for tracker in made.log_to:
+        registry.require("trackers", tracker, f"--log-to {tracker}")
     _check_sources(made.sources)
     if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
         raise UsageError(

@@ -3,15 +3,19 @@
 import argparse
 import io
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from autocap import registry
 from autocap.cli import options
+from autocap.cli.settings import take
 from autocap.cli.user_rights import become_user
-from autocap.config import values
-from autocap.config.option import Group
+from autocap.config import RunConfig, values
+from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import RunDirectoryError, UsageError
 from autocap.events import Event, RunStarted, record_kind
 from autocap.job.blas_threads import one_thread
@@ -22,6 +26,64 @@ if TYPE_CHECKING:
     from autocap.reports.summary.record import Summary
 
 _RATES = ("energy_price", "currency", "carbon")
+_option = partial(CommandOption, "", commands=("report",))
+_rate = partial(CommandOption, "what a kWh costs and emits", commands=("report",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig:
+    """What `autocap report` shows. out: `None` for the run directory. slurm: the number of a job, whose accounting is
+    shown beside. energy_price, currency, carbon: `None` for what the run was told."""
+
+    html: Annotated[bool, _option("--html", None, "write report.html: one file, to be read offline")] = False
+    plots: Annotated[bool, _option("--plots", None, "write the pictures as SVG")] = False
+    out: Annotated[
+        Path | None,
+        _option(
+            "--out DIR", values.path, "where to (default: the run directory)", short="-o", beside=("html", "plots")
+        ),
+    ] = None
+    json: Annotated[
+        bool,
+        _option("--json", None, "print result.json, rebuilt from the events; of two runs {runs, comparison}"),
+    ] = False
+    follow: Annotated[bool, _option("--follow", None, "show a run that goes on, until it ends; then the report")] = (
+        False
+    )
+    slurm: Annotated[
+        str | None,
+        _option(
+            "--slurm JOBID",
+            values.job_id,
+            "show what Slurm's accounting (sacct) has of the job that the run was in beside our own numbers",
+        ),
+    ] = None
+    energy_price: Annotated[
+        float | None,
+        _rate(
+            "--energy-price MONEY",
+            values.not_negative("money per kWh"),
+            "money per kWh, instead of what the run was told",
+        ),
+    ] = None
+    currency: Annotated[
+        str | None,
+        same(
+            RunConfig,
+            "--currency",
+            "report",
+            "of that money: its sign or code, such as € or EUR",
+            "what a kWh costs and emits",
+        ),
+    ] = None
+    carbon: Annotated[
+        float | None,
+        _rate(
+            "--carbon G",
+            values.not_negative("grams of CO2 per kWh"),
+            "grams of CO₂ per kWh, instead of what the run was told",
+        ),
+    ] = None
 
 
 class Report:
@@ -39,27 +101,12 @@ class Report:
             "directories", metavar="RUN_DIR", nargs="*", type=values.path,
             help=f"a run directory (default: the latest in {RUNS}), or two to compare",
         )  # fmt: skip
-        parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
-        parser.add_argument("--plots", action="store_true", help="write the pictures as SVG")
-        parser.add_argument(
-            "-o", "--out", metavar="DIR", type=values.path, help="where to (default: the run directory)"
-        )
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            help="print result.json, rebuilt from the events; of two runs {runs, comparison}",
-        )
-        parser.add_argument(
-            "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
-        )
-        parser.add_argument(
-            "--slurm", metavar="JOBID", type=values.job_id,
-            help="show what Slurm's accounting (sacct) has of the job that the run was in beside our own numbers",
-        )  # fmt: skip
-        options.declare(parser, "report", titles={Group.METRIC: "what a kWh costs and emits"})
+        options.declare(parser, "report", ReportConfig)
 
     def run(self, args: argparse.Namespace) -> int:
-        _check(args)
+        take(args, "report")
+        config = record_from(ReportConfig, "report", vars(args))
+        _check(args.directories, config)
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
             from autocap.cli import recorded_runs
@@ -67,73 +114,70 @@ class Report:
         become_user(load)
         damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
         if len(args.directories) == 2:
-            _show_both(*args.directories, as_json=args.json, damaged=damaged)
+            _show_both(*args.directories, as_json=config.json, damaged=damaged)
         else:
             given = args.directories or [recorded_runs.latest(RUNS)]
             if not args.directories:
                 note(f"the latest run is {given[0]}")
-            _show(given[0], args, damaged)
+            _show(given[0], config, damaged)
         note(*(f"warning: {one}" for one in damaged))
         return 0
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(directories: Sequence[Path], config: ReportConfig) -> None:
     """Raises UsageError for more runs than can be shown, or for what is not to be had of two."""
-    if len(args.directories) > 2:
-        raise UsageError(
-            f"report shows one run or compares two, and these are {len(args.directories)}; give at most two"
-        )
-    if args.out is not None and not (args.html or args.plots):
-        raise UsageError(f"--out {args.out} is where --html and --plots write; add one of them, or drop it")
+    if len(directories) > 2:
+        raise UsageError(f"report shows one run or compares two, and these are {len(directories)}; give at most two")
+    if config.out is not None and not (config.html or config.plots):
+        raise UsageError(f"--out {config.out} is where --html and --plots write; add one of them, or drop it")
     for option in ("html", "plots", "follow", "slurm", *_RATES):
-        if len(args.directories) == 2 and getattr(args, option, None) not in (None, False):
+        if len(directories) == 2 and getattr(config, option) not in (None, False):
             raise UsageError(
                 f"--{option.replace('_', '-')} is about one run, and these are two; give one, or leave the option out"
             )
 
 
-def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None:
+def _show(directory: Path, config: ReportConfig, damaged: list[str]) -> None:
     from autocap.cli.recorded_runs import presentation
     from autocap.reports import rendering, text
     from autocap.runlog.event_log import read_events
 
-    events = _followed(directory, args.json, damaged) if args.follow else read_events(directory, damaged.append)
-    events = _rated(directory, events, args)
+    events = _followed(directory, config.json, damaged) if config.follow else read_events(directory, damaged.append)
+    events = _rated(directory, events, config)
     report = presentation(directory, events)
-    if args.slurm is not None:
+    if config.slurm is not None:
         from autocap.cli.slurm_books import with_books
 
-        report = with_books(report, events, args.slurm)
-    place = args.out or directory
-    if args.html:
+        report = with_books(report, events, config.slurm)
+    place = config.out or directory
+    if config.html:
         note(f"wrote {rendering.write_page(place, report)}")
-    if args.plots:
+    if config.plots:
         for path in rendering.write_plots(place, report):
             note(f"wrote {path}")
-    if args.json:
+    if config.json:
         put_json(report.result)
-    elif not (args.html or args.plots):
+    elif not (config.html or config.plots):
         width = columns(sys.stdout)
         warnings = [f"warning: {warning}" for warning in report.document.warnings]
         folded = warnings if width is None else [part for one in warnings for part in text.folded(one, width)]
         put(*text.lines(report.document, width, encoding_of(sys.stdout)), *folded)
 
 
-def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> list[Event]:
+def _rated(directory: Path, events: list[Event], config: ReportConfig) -> list[Event]:
     """The events with the rates that were given, in place of those that the run was told.
 
     Raises RunDirectoryError for a sweep or a budget, UsageError for a currency without a price.
     """
-    given = [f"--{name.replace('_', '-')}" for name in _RATES if hasattr(args, name)]
+    rates = {name: getattr(config, name) for name in _RATES if getattr(config, name) is not None}
+    given = [f"--{name.replace('_', '-')}" for name in rates]
     what = record_kind(events)
     if given and what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, whose report knows no rates; leave {given[0]} out")
-    if args.slurm is not None and what != "run":
+    if config.slurm is not None and what != "run":
         raise RunDirectoryError(f"{directory} is a {what}, and --slurm is about a run; leave it out")
     return [
-        replace(event, rates=options.rates_of(vars(args), event.rates))
-        if given and isinstance(event, RunStarted)
-        else event
+        replace(event, rates=options.rates_of(rates, event.rates)) if given and isinstance(event, RunStarted) else event
         for event in events
     ]
 
@@ -179,9 +223,12 @@ def load() -> None:
     from autocap.reports.live.view import View
     from autocap.sweep import document  # noqa: F401
 
-    for kind in ("events", "records"):
+    for kind in ("events", "records", "sections"):
         for name in registry.ours(kind):
             registry.load(kind, name)
+    for name in registry.plugged_in("sections"):
+        with suppress(Exception):  # which is said where it stands in the report
+            registry.load("sections", name)
     table = Table(heading="", titles=("W", ""), rows=(("1", "kept"),))
     empty = dict.fromkeys(("kicker", "headline", "aim", "label", "version"), "")
     nothing = Document(**empty, remarks=(), facts=(), warnings=(), body=(table,), job=(("command", ""),))

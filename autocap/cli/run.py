@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autocap import registry
 from autocap.cli import Parser, options
 from autocap.cli.session_clock import session_clock
+from autocap.cli.settings import take
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
@@ -29,6 +30,7 @@ class Run:
         options.declare(parser, "run")
 
     def run(self, args: argparse.Namespace) -> int:
+        take(args, "run")
         config = options.run_config(args, "run")
         with session_clock() as clock:
             from autocap.session.modes import run
@@ -55,6 +57,7 @@ class Attach:
         options.declare(parser, "attach")
 
     def run(self, args: argparse.Namespace) -> int:
+        take(args, "attach")
         config = options.attach_config(args)
         if args.pid is not None and args.process is not None:
             raise UsageError(f"the job is given twice, as {args.process} and by --pid {args.pid}; drop one of them")

@@ -6,7 +6,7 @@ somebody else could have written; it is read with the rights of whoever typed th
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +41,8 @@ def paths() -> list[str]:
     return [HERE] if own is None or os.path.abspath(own) == os.path.abspath(HERE) else [HERE, own]
 
 
-def read(path: str, tables: tuple[str, ...]) -> list[Entry] | None:
-    """What one of these files holds; `None` where it is not there. tables: those that it may have, besides keys.
+def read(path: str, is_table: Callable[[str], bool]) -> list[Entry] | None:
+    """What one of these files holds; `None` where it is not there. is_table: whether that is a command's name.
 
     Raises UsageError where it cannot be read, is no TOML, or is not to be trusted.
     """
@@ -51,7 +51,7 @@ def read(path: str, tables: tuple[str, ...]) -> list[Entry] | None:
     user = invoking_user()
     with acting_as(user), privileged_imports() if user else nullcontext():
         text = _text(path)
-    return list(_entries(path, text, tables))
+    return list(_entries(path, text, is_table))
 
 
 def is_there(path: str) -> bool:
@@ -74,9 +74,9 @@ def _of_user(user: InvokingUser | None) -> str | None:
     return os.path.join(base, "autocap", NAME) if os.path.isabs(base) else None
 
 
-def _entries(path: str, text: str, tables: tuple[str, ...]) -> Iterator[Entry]:
+def _entries(path: str, text: str, is_table: Callable[[str], bool]) -> Iterator[Entry]:
     for key, value in _parsed(path, text).items():
-        if key in tables and isinstance(value, Mapping):
+        if is_table(key) and isinstance(value, Mapping):
             for inner, of_inner in value.items():
                 yield Entry(table=key, key=inner, value=of_inner, place=_place(path, text, key, inner))
         else:

@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 from autocap.cli import options
 from autocap.cli.session_clock import session_clock
+from autocap.cli.settings import take
 from autocap.config import DESCENDING, RANDOM
 from autocap.config.option import Group, record_from
 from autocap.config.sweep import SweepConfig
@@ -26,6 +27,7 @@ class Sweep:
         options.declare(parser, "sweep", SweepConfig, {Group.SEARCH: "which caps"})
 
     def run(self, args: argparse.Namespace) -> int:
+        take(args, "sweep")
         config = sweep_config(args)
         with session_clock() as clock:
             from autocap.sweep.session import sweep

@@ -21,7 +21,6 @@ CALLS_WITHIN_SECONDS = 10.0  # how long it waits for a call, where calls can be 
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
-STRATEGIES = (STRATEGY, "golden", "linear", "bayesian", "bandit", "fixed")
 NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
@@ -34,12 +33,10 @@ PROGRESS_KINDS = {  # what --progress may be
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
 SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where each of its readings counts
-TRACKERS = ("wandb", "mlflow", "tensorboard")
 RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 _TUNING = ("run", "attach")
-_RATED = (*_TUNING, "report")
 _metric, _caps, _device = (
     partial(CommandOption, Group.METRIC),
     partial(CommandOption, Group.SEARCH),
@@ -204,8 +201,8 @@ class RunConfig:
         _search(
             "--strategy NAME",
             values.word,
-            f"{', '.join(STRATEGIES)}, a registered plug-in, or package.module:Class (default: {STRATEGY})",
-            usual=STRATEGIES,
+            f"{{names}}, a registered plug-in, or package.module:Class (default: {STRATEGY})",
+            kind="strategies",
             runs_code=".*:",
         ),
     ] = STRATEGY
@@ -289,6 +286,7 @@ class RunConfig:
             values.engine_job,
             "with --nodes: the job's id in Slurm or Ray, in place of PID",
             commands=("attach",),
+            beside=("nodes",),
         ),
     ] = None
     progress: Annotated[
@@ -315,16 +313,11 @@ class RunConfig:
             runs_code="command:",
         ),
         _metric(
-            "--energy-price MONEY",
-            values.not_negative("money per kWh"),
-            "money per kWh, instead of what the run was told",
-            commands=("report",),
-        ),
-        _metric(
             "--currency NAME",
             values.currency,
             "of that money: its sign or code, such as € or EUR",
-            commands=_RATED,
+            commands=_TUNING,
+            beside=("energy_price",),
         ),
         _metric(
             "--carbon SOURCE",
@@ -334,12 +327,6 @@ class RunConfig:
             commands=_TUNING,
             usual=("file:", "command:", "gb", "electricitymaps:"),
             runs_code="command:",
-        ),
-        _metric(
-            "--carbon G",
-            values.not_negative("grams of CO2 per kWh"),
-            "grams of CO₂ per kWh, instead of what the run was told",
-            commands=("report",),
         ),
     ] = NO_RATES
     node_power: Annotated[
@@ -407,9 +394,9 @@ class RunConfig:
         tuple[str, ...],
         _running(
             "--log-to TRACKER",
-            str,
-            f"log to {', '.join(TRACKERS)} as well; may be repeated",
-            choices=TRACKERS,
+            values.word,
+            "log to {names} as well; may be repeated",
+            kind="trackers",
             commands=_TUNING,
             repeated=True,
         ),

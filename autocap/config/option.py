@@ -6,7 +6,7 @@ It is declared as metadata of a config record's field: `wait_s: Annotated[float,
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -24,12 +24,18 @@ R = TypeVar("R", bound=Record)
 _SHOWN = 60  # characters of a value in a sentence
 
 
+def _none(kind: str) -> Iterable[str]:
+    return ()
+
+
+names_of: Callable[[str], Iterable[str]] = _none  # of a kind, as the registry has them
+
+
 class Group(Enum):
-    """The titles under which options stand in the help, in its order."""
+    """The titles under which options stand in the help, in its order. A command may have others, which come first."""
 
     METRIC = "what to minimise"
     SEARCH = "how to search"
-    RECURRING = "what comes again"
     RUNS = "which runs"
     DEVICE = "on which device"
     NODE = "the whole machine"
@@ -38,16 +44,18 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandOption:
-    """usage: as the help shows it, "--flag VALUE". read: turns the value's text into the setting, and raises
-    ArgumentTypeError for one that is wrong; `None` for an option without a value, which sets `const`: `--no-…` is an
-    option like any other, whose setting has no `no` in its name and is true without it. help_in: the help
-    in some commands, where it differs. short: the flag in one letter. choices: the texts allowed, where they are few.
-    usual: texts worth offering where others are allowed as well. repeated: it may be given several times, and the
-    setting holds every value. common: one of the few that most people need, which the short help shows. between: what
-    stands between the values of a list. runs_code: a pattern of the texts that have a program run or code loaded.
+    """group: where it stands in the help; "" for among those without a title. usage: as the help shows it,
+    "--flag VALUE". read: turns the value's text into the setting, and raises ArgumentTypeError for one that is wrong;
+    `None` for an option without a value, which sets `const`: `--no-…` is an option like any other, whose setting has no
+    `no` in its name and is true without it. help_in: the help in some commands, where it differs. short: the flag in
+    one letter. choices: the texts allowed, where they are few. usual: texts worth offering where others are allowed as
+    well. repeated: it may be given several times, and the setting holds every value. common: one of the few that most
+    people need, which the short help shows. between: what stands between the values of a list. runs_code: a pattern of
+    the texts that have a program run or code loaded. beside: keywords of other options; where none of them is given, a
+    setting of this one has no say. kind: of the registry's, whose names stand for {names} in the help.
     """
 
-    group: Group
+    group: Group | str
     usage: str
     read: Callable[[str], object] | None
     help: str
@@ -60,11 +68,18 @@ class CommandOption:
     common: bool = False
     between: str = ","
     runs_code: str | None = None
+    beside: tuple[str, ...] = ()
+    kind: str | None = None
 
     @property
     def flag(self) -> str:
         """Its name on the command line."""
         return self.usage.partition(" ")[0]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """That, behind the short one where there is one."""
+        return (self.flag,) if self.short is None else (self.short, self.flag)
 
     @property
     def keyword(self) -> str:
@@ -83,11 +98,13 @@ class CommandOption:
 
     def help_of(self, command: str) -> str:
         """Its help in a command."""
-        return self.help_in.get(command, self.help)
+        text = self.help_in.get(command, self.help)
+        return text if self.kind is None else text.replace("{names}", ", ".join(names_of(self.kind)))
 
     def usual_in(self, command: str) -> tuple[str, ...]:
         """Its usual texts in a command: those that the help names there."""
-        return tuple(text for text in self.usual if text in self.help_of(command))
+        usual = self.usual if self.kind is None else (*self.usual, *names_of(self.kind))
+        return tuple(text for text in usual if text in self.help_of(command))
 
     def built_in(self, command: str) -> str | None:
         """What holds where nobody says otherwise, in the words of the help; `None` where that is nothing."""
@@ -141,12 +158,44 @@ def taken_words(taken: Iterable[TakenSetting]) -> str:
     return "; ".join(f"{', '.join(words)} from {source}" for source, words in by_source.items())
 
 
+@dataclass(frozen=True, slots=True)
+class AsIn:
+    """Marks a record within another one whose options are those that it has in some other command."""
+
+    command: str
+
+
 def options_of(record: type[Record], command: str) -> Iterator[CommandOption]:
     """The options of a command that a record declares, and those of the records within it, in order."""
     for one in fields(record):
-        if isinstance(one.type, type) and is_dataclass(one.type):
-            yield from options_of(one.type, command)
-        yield from (option for option in getattr(one.type, "__metadata__", ()) if command in option.commands)
+        within, marks = _kind(one)
+        if isinstance(within, type) and is_dataclass(within):
+            as_in = (mark.command for mark in marks if isinstance(mark, AsIn))
+            yield from options_of(within, next(as_in, command))
+        yield from (mark for mark in marks if isinstance(mark, CommandOption) and command in mark.commands)
+
+
+def commands_of(record: type[Record], command: str) -> tuple[str, ...]:
+    """The command, and that whose options it has as well."""
+    others = (mark.command for one in fields(record) for mark in _kind(one)[1] if isinstance(mark, AsIn))
+    return command, *others
+
+
+def holds(record: type[Record], within: type[Record]) -> bool:
+    """Whether a record is of this kind, or has such a one in it."""
+    kinds = (_kind(one)[0] for one in fields(record))
+    return record is within or any(isinstance(one, type) and is_dataclass(one) and holds(one, within) for one in kinds)
+
+
+def same(record: type[Record], flag: str, command: str, help: str, group: Group | str) -> CommandOption:
+    """An option of a record as another command has it."""
+    found = next(
+        mark
+        for one in fields(record)
+        for mark in _kind(one)[1]
+        if isinstance(mark, CommandOption) and mark.flag == flag
+    )
+    return replace(found, commands=(command,), help=help, help_in={}, group=group, short=None, common=False)
 
 
 def record_from(
@@ -158,8 +207,18 @@ def record_from(
 ) -> R:
     """A record of the settings that a command was given, by keyword; `known` fields are taken as they are."""
     for one in fields(record):
-        for option in getattr(one.type, "__metadata__", ()):
-            if one.name not in known and command in option.commands and option.keyword in given:
+        for option in _kind(one)[1]:
+            if (
+                isinstance(option, CommandOption)
+                and one.name not in known
+                and command in option.commands
+                and option.keyword in given
+            ):
                 value = given[option.keyword]
                 known[one.name] = tuple(value) if isinstance(value, list) else value
     return record(**known)
+
+
+def _kind(one: "Field[Any]") -> tuple[Any, tuple[object, ...]]:
+    """The type of a field, and what is said of it."""
+    return getattr(one.type, "__origin__", one.type), getattr(one.type, "__metadata__", ())

@@ -357,17 +357,13 @@ def moment(text: str) -> float:
 
 
 def nodes(text: str) -> str:
-    """`slurm`, `ray` or `ray:ADDRESS`: what knows the nodes of a job."""
-    engine, colon, address = text.partition(":")
-    what = "choose slurm, ray or ray:ADDRESS"
-    if engine not in ("slurm", "ray"):
-        raise argparse.ArgumentTypeError(f"unknown nodes {shown(text)}{did_you_mean(engine, ('slurm', 'ray'))}; {what}")
-    if colon and (engine == "slurm" or not _CLUSTER.fullmatch(address)):
-        raise argparse.ArgumentTypeError(f"{shown(text)} has no such address; {what}, such as ray:10.0.0.1:6379")
+    """`slurm`, `ray:ADDRESS` or another transport's name: which there are is the registry's to know."""
+    name, colon, address = word(text).partition(":")
+    if not name or (colon and not address):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no NAME or NAME:ADDRESS; choose slurm, ray or ray:ADDRESS")
     return text
 
 
-_CLUSTER = re.compile(r"(ray://)?[A-Za-z0-9.\[\]:-]{1,253}:\d{1,5}", re.ASCII)
 _JOB = re.compile(r"\d{1,20}(_\d{1,20}|\+\d{1,20})?", re.ASCII)
 _ENGINE_JOB = re.compile(r"\w[\w.+-]{0,127}", re.ASCII)
 

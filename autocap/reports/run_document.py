@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from autocap import registry
 from autocap.config.option import taken_words
 from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
@@ -13,6 +14,7 @@ from autocap.reports.wording import run as wording
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.proxy import PROXY, mark
 from autocap.runlog.memory.entry import SHOWN_DIGITS
+from autocap.text import printable
 
 
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
@@ -77,11 +79,19 @@ def _body(
         yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, f"Best cap by metric{mark(summary)}")
         front = f"Pareto front{mark(summary)}: energy and time that no other cap beats"
         yield wording.front(summary.pareto, front, emulated=summary.modelled)
+    for name in (*registry.ours("sections"), *registry.plugged_in("sections")):
+        yield from _section(name, summary, events)
     if summary.device is not None:
-        nodes = limits.of_nodes(summary.device)
-        if nodes is not None:
-            yield nodes
         yield limits.of_devices(summary.device)
+
+
+def _section(name: str, summary: Summary, events: Sequence[Event]) -> Sequence[Sentences | Table]:
+    """What a plug-in, or another package, has to say. Whatever it raises, the rest of the report is there."""
+    try:
+        return tuple(registry.load("sections", name)(summary, events))
+    except Exception as error:  # noqa: BLE001 - somebody else's code
+        why = printable(f"{type(error).__name__}: {error}")
+        return (Sentences(lines=(f"the section {name} of this report failed: {why}",), warning=True),)
 
 
 def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]:

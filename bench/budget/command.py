@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from autocap.errors import UsageError
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from bench.budget import demo, node, planning
 from bench.budget.curves import Kinds, kinds_of, seed_kinds
 from bench.budget.live import Manager

@@ -17,7 +17,7 @@ from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Sample, SensorInfo
 from autocap.session.caps import cap_grid

@@ -23,7 +23,8 @@ from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.published import known_of
-from autocap.plugins.fleet.budget.shares import Policy, share
+from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant

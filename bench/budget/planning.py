@@ -7,7 +7,8 @@ import numpy as np
 
 from autocap.plugins.fleet.budget.curves import Curves
 from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob
-from autocap.plugins.fleet.budget.shares import Policy, share
+from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.config import Policy
 from bench.budget.curves import seed_kinds, truth
 
 _DAY_S = 86400.0

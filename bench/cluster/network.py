@@ -215,6 +215,7 @@ class VirtualChannel:
     """A `Channel` in virtual time. Messages keep their order, each way of each agent, as in a pipe."""
 
     job = None  # the names are given
+    descriptors = ()
 
     def __init__(self, clock: EventClock, network: Network, seed: int = 0) -> None:
         self._clock, self._network = clock, network

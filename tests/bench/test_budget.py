@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from bench.budget.command import main
 from bench.budget.curves import job_curve, seed_kinds, truth
 from bench.budget.fleet import Fleet

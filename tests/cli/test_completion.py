@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import argcomplete
@@ -15,7 +16,7 @@ from autocap.metrics import METRICS
 # A line, and what it may be continued with, of ours alone.
 LINES: dict[str, set[str]] = {
     "autocap ": set(commands()),
-    "autocap r": {"recur", "run", "report", "restore", "runs"},
+    "autocap re": {name for name in commands() if name.startswith("re")},
     "autocap --": {"--help", "--version"},
     "sudo autocap run --metr": {"--metric"},
     "autocap nonsense --": set(),
@@ -42,10 +43,6 @@ LINES: dict[str, set[str]] = {
     "autocap run --out autocap": {"autocap-runs/"},
     "autocap period tr": {"train.py"},
     "autocap help sw": {"sweep"},
-    "autocap budget s": {"set", "status"},
-    "autocap budget --policy f": {"fair"},
-    "autocap recur st": {"status"},
-    "autocap recur --metric ": set(METRICS),
     "autocap config s": {"sweep"},
     "autocap completion f": {"fish"},
 }
@@ -70,13 +67,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_line_goes_on_with_what_can_stand_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[str]]:
+    """What a line may be continued with."""
     # It would write to descriptor 9, which may be pytest's.
     monkeypatch.setattr(argcomplete.CompletionFinder, "_init_debug_stream", lambda self: None)
     monkeypatch.setenv("_ARGCOMPLETE_SHELL", "bash")
     monkeypatch.setenv("_ARGCOMPLETE_COMP_WORDBREAKS", " \t\n\"'><=;|&(:")
 
-    def asked(line: str) -> set[str]:
+    def of(line: str) -> set[str]:
         monkeypatch.setenv("_ARGCOMPLETE", "1")
         monkeypatch.setenv("COMP_LINE", line)
         monkeypatch.setenv("COMP_POINT", str(len(line)))
@@ -85,6 +84,10 @@ def test_a_line_goes_on_with_what_can_stand_there(folder: Path, monkeypatch: pyt
         assert left == [0]
         return {word.rstrip(" ") for word in to.getvalue().split("\v") if word}
 
+    return of
+
+
+def test_a_line_goes_on_with_what_can_stand_there(asked: Callable[[str], set[str]]) -> None:
     assert {line: asked(line) for line in LINES} == LINES
     for line in ("autocap run ", "autocap run -"):  # where the job's command may begin as well
         assert {"--metric", "--out", "--help"} <= asked(line)

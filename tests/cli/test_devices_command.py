@@ -66,8 +66,7 @@ def test_the_table_is_plain_text_and_says_what_a_user_should_know_of_a_gpu(cli: 
     assert cli.leftovers() == []
 
 
-def test_nodes_and_the_job_they_are_of_go_together(cli: Cli) -> None:
+def test_a_job_is_of_nodes(cli: Cli) -> None:
     done = cli("devices", "--job", "7")
-    assert (done.returncode, done.stderr) == (2, "autocap: --job 7 names a Slurm job; add --nodes slurm, or drop it\n")
-    done = cli("devices", "--job", "7", "--nodes", "ray")
-    assert (done.returncode, done.stderr) == (2, "autocap: --job 7 names a Slurm job; use --nodes slurm, or drop it\n")
+    said = "autocap: --job 7 is of a job on several nodes; add --nodes, or drop it\n"
+    assert (done.returncode, done.stderr) == (2, said)

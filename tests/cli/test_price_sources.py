@@ -43,9 +43,7 @@ def test_sources_of_carbon_are_taken_as_they_are_written(text: str) -> None:
             "unknown source 'gb'; give a number, in money per kWh, or file:PATH",
         ),
         (["--carbon", "entsoe:FR"], "unknown source 'entsoe:FR'; give a number, in grams of CO2 per kWh, or file:PATH"),
-        (["--carbon", "electricitymap:DE"], "(did you mean electricitymaps?)"),
         (["--carbon", "gb:london"], "unknown source 'gb:london'"),
-        (["--carbon", "electricitymaps:../DE"], "'../DE' is no zone; give one such as DE_LU, FR or US-CAL-CISO"),
         (["--energy-price", "command: "], "'command: ' names nothing; give a number"),
         (["--energy-price", "-0.1"], "-0.1 is below 0"),
         (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import WITH_SETTINGS, config, main, settings
+from autocap.cli import config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.sweep import SweepConfig
@@ -329,16 +329,79 @@ def test_a_run_records_what_was_taken(cli: Cli, here: Here) -> None:
 
 
 def test_no_variable_means_two_things_and_every_one_is_known_and_explained() -> None:
-    keywords = {keyword.upper() for command in settings.COMMANDS for keyword in settings.options(command)}
-    assert not keywords & set(settings.OTHER_VARIABLES)
-    known = {settings.PREFIX + name for name in (*keywords, *settings.OTHER_VARIABLES)}
+    of_options = {
+        settings.variable(command, keyword) for command in settings.commands() for keyword in settings.options(command)
+    }
+    others = {settings.PREFIX + name for name in settings.OTHER_VARIABLES}
+    assert not of_options & others
+    known = of_options | others
     folders = (ROOT / name for name in ("autocap", "strategies", "workloads", "bench", "tests"))
     code = {name for folder in folders for path in folder.rglob("*.py") for name in VARIABLE.findall(path.read_text())}
-    assert code - {"AUTOCAP_METRIK", "AUTOCAP_OBSERV"} <= known
+    assert code - {"AUTOCAP_METRIK", "AUTOCAP_OBSERV", "AUTOCAP_SOCKET"} <= known
     page = text(ROOT / "docs" / "configuration.md")
     for name in ("OBSERVE", "DEBUG", "STATE_DIR", "SYSFS"):
         assert f"`AUTOCAP_{name}" in page
 
 
-def test_the_commands_that_have_settings_are_those_that_read_them() -> None:
-    assert set(WITH_SETTINGS) == settings.COMMANDS.keys()
+def test_every_command_that_has_settings_reads_them(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("nonsense")
+    child = ["--", "x"]
+    words = {"run": child, "sweep": child, "attach": ["1"], "helper": ["status"]}
+    words |= {"report": [], "memory": [], "devices": []}
+    for command, more in words.items():
+        assert main([command, *more]) == 2
+        assert "./autocap.toml is no TOML" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["devices", "memory"])
+def test_a_command_that_runs_no_job_has_a_table_and_variables_of_its_own(
+    command: str, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/nowhere")
+
+    def prints_json() -> bool:
+        assert main([command]) == 0
+        return capsys.readouterr().out.startswith(("{", "["))
+
+    write("json = true\n")
+    assert not prints_json()
+    monkeypatch.setenv("AUTOCAP_JSON", "1")
+    assert not prints_json()
+    monkeypatch.setenv(f"AUTOCAP_{command.upper()}_JSON", "1")
+    assert prints_json()
+    monkeypatch.delenv(f"AUTOCAP_{command.upper()}_JSON")
+    write(f"[{command}]\njson = true\n")
+    assert prints_json()
+    assert main([command, "--no-config"]) == 0
+    assert not capsys.readouterr().out.startswith(("{", "["))
+
+
+def test_what_a_report_writes_is_asked_for_with_where_it_goes(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write('[report]\nout = "pages"\n')
+    assert main(["config", "report", "--json"]) == 0
+    shown = {one["option"]: one for one in json.loads(capsys.readouterr().out)["settings"]}
+    assert (shown["out"]["value"], shown["out"]["unused"]) == ("pages", "no html is given")
+    assert shown["energy-price"]["source"] == config.BUILT_IN
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("[restore]\njson = true", "line 2: autocap restore takes no settings; leave them out"),
+        ("[memory]\nhtml = true", "line 2: autocap memory has no option 'html'"),
+        ("[report]\nenergy-price = -1", "line 2: energy-price: -1 is below 0"),
+        ("dry-run = true", "line 1: there is no option 'dry-run'"),
+    ],
+)
+def test_what_a_table_may_not_hold(words: str, said: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write(words)
+    assert main(["config"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_variable_without_the_command_that_it_is_for_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AUTOCAP_SOCKET", "/tmp/x")
+    assert main(["config"]) == 2
+    assert "'AUTOCAP_SOCKET' is no AUTOCAP_… variable; set AUTOCAP_HELPER_SOCKET instead" in capsys.readouterr().err

@@ -30,7 +30,12 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.env = folder, {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100"}
-        shutil.copytree(ROOT / "autocap", folder / "autocap", ignore=shutil.ignore_patterns("tests"))
+        self.add("autocap", "strategies", "workloads", "docs")
+
+    def add(self, *folders: str) -> None:
+        for name in folders:
+            left_out = shutil.ignore_patterns("__pycache__", *(["plugins"] if name == "tests" else []))
+            shutil.copytree(ROOT / name, self.folder / name, symlinks=True, ignore=left_out)
 
     def __call__(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -82,6 +87,37 @@ def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_p
         to_attach.communicate(b"\n")
         attached.communicate()
     assert attached.returncode == 0
+
+
+def test_the_cores_tests_of_words_settings_and_rooms_pass_without_plug_ins(tmp_path: Path) -> None:
+    """Those that come nearest to what plug-ins add; all others name none."""
+    copy = Copy(tmp_path)
+    shutil.rmtree(tmp_path / "autocap/plugins")
+    copy.add("tests", "bench")
+    for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    files = (
+        "test_layers.py",
+        *(f"cli/test_{name}.py" for name in ("command_words", "completion", "price_sources", "settings")),
+    )
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in files))
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=copy.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_settings_of_a_plug_in_that_is_not_there_stop_no_run(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.without("fleet", "recur")
+    settings = tmp_path / "autocap.toml"
+    settings.write_text('observe = true\nbatch-sizes = [1, 2]\n[budget]\nfloor = "what"\n[recur]\nname = "x"\n')
+    shown = copy("config", "--json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert '"./autocap.toml"' in shown.stdout
+    settings.write_text("observ = true\n")
+    done = copy("config")
+    assert (done.returncode, "there is no option 'observ' (did you mean observe?)" in done.stderr) == (2, True)
 
 
 def test_the_core_and_its_tests_name_no_plug_in() -> None:

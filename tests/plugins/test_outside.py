@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import ROOT, blocks
+
 DIST = "mine-1.dist-info"
 FILES = {
     "mine_strategy.py": """
@@ -36,6 +38,36 @@ def missing():
 def read(zone, wall_s):
     return parse(b"time,gCO2/kWh\\n2020-01-01T00:00Z,123\\n2120-01-01T00:00Z,80\\n", zone, "carbon")
 """,
+    "mine_device.py": next(block.text for block in blocks(ROOT / "docs/devices.md") if "class MyCard" in block.text),
+    "mine_transport.py": """
+from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
+from autocap.plugins.fleet.nodes.protocol import Target
+from autocap.plugins.fleet.nodes.transport import Carrier
+
+LABELLED = ["sh", "-c", '"$@" | sed -u "s/^/0: /"', "sh"]
+
+class Here:
+    "This machine, as if it were a node."
+
+    has_job_around = False
+
+    def nodes(self, address, job):
+        return EngineJob(id=job or "1", nodes=(address or "me",))
+
+    def carrier(self, address, job, *, driver, agent):
+        found = self.nodes(address, job)
+        target = Target(engine="mine", job=found.id)
+        return Carrier(target=target, names=found.nodes, open=lambda: Channel([*LABELLED, *agent], job=found))
+""",
+    "mine_section.py": """
+from autocap.reports.document import Sentences
+
+def section(summary, events):
+    yield Sentences(lines=(f"{len(events)} events, says mine",))
+
+def broken(summary, events):
+    raise LookupError("nothing")
+""",
     "mine_command.py": """
 class Hello:
     "Say hello."
@@ -50,6 +82,7 @@ class Hello:
         return 0
 """,
 }
+SLEEPS = (sys.executable, "-c", "import time; time.sleep(1.2)")
 POINTS = """[autocap.strategies]
 lowest = mine_strategy:Lowest
 [autocap.metrics]
@@ -58,6 +91,13 @@ ed3p = mine_metric:terms
 mine = mine_source
 [autocap.commands]
 hello = mine_command:Hello
+[autocap.devices]
+mycard = mine_device
+[autocap.sections]
+mine = mine_section:section
+worse = mine_section:broken
+[autocap.transports]
+mine = mine_transport:Here
 """
 
 
@@ -84,15 +124,33 @@ def test_a_command(outside: Path) -> None:
 
 
 def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
-    job = (sys.executable, "-c", "import time; time.sleep(1.2)")
     words = ("--device", "emulated", "--no-memory", "--strategy", "lowest", "--metric", "ed3p", "--carbon", "mine:DE")
 
-    run = autocap(outside, "run", *words, "--out", "run", "--", *job)
+    run = autocap(outside, "run", *words, "--out", "run", "--", *SLEEPS)
 
     assert run.returncode == 0, run.stderr
     events = [json.loads(line) for line in (outside / "run/events.jsonl").read_text().splitlines()]
     assert (events[0]["strategy"], events[0]["metric"]["name"]) == ("lowest", "ed3p")
     assert [one["value"] for one in events if one["event"] == "quoted"][:1] == [123.0]
-    assert autocap(outside, "report", "run").returncode == 0
+    report = autocap(outside, "report", "run")
+    assert report.returncode == 0
+    assert f"{len(events)} events, says mine" in report.stdout
+    assert "the section worse of this report failed: LookupError: nothing" in report.stdout
     refused = autocap(outside, "run", "--device", "emulated", "--carbon", "mine", "--", "true")
     assert "unknown source 'mine'; give a number" in refused.stderr
+
+
+def test_a_device_and_a_transport(outside: Path) -> None:
+    card = outside / "card"
+    card.mkdir()
+    (card / "power_w").write_text("123")
+    (card / "limit_w").write_text("300")
+
+    run = autocap(outside, "run", "--device", f"mycard:{card}", "--no-memory", "--out", "carded", "--", *SLEEPS)
+    assert (run.returncode, "My Card" in run.stderr) == (0, True), run.stderr
+    assert float((card / "limit_w").read_text()) == 300
+
+    shown = autocap(outside, "devices", "--nodes", "mine:elsewhere", "--json")
+    assert (shown.returncode, list(json.loads(shown.stdout)["nodes"])) == (0, ["elsewhere"]), shown.stderr
+    refused = autocap(outside, "run", "--nodes", "min", "--", "true")
+    assert "there is no 'min' (did you mean mine?); choose slurm, ray, mine" in refused.stderr

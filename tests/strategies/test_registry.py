@@ -37,7 +37,7 @@ def test_a_strategy_is_found_by_module_and_class() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match="unknown strategy 'tabu'; choose one of bandit, bayesian, fixed, golden, linear, model"
+        UsageError, match="unknown strategy 'tabu'; choose one of model, golden, linear, bayesian, bandit, fixed"
     ):
         find("tabu")
 

@@ -45,7 +45,6 @@ class Recur:
         )
         offer(spoken, lambda: WORDS)
         options.declare(parser, "recur", RecurConfig)
-        options.declare(parser, "run")
         shown = parser.add_argument_group("of status")
         shown.add_argument("--html", action="store_true", help="write NAME.html into --out, or here: one file")
         shown.add_argument("--plots", action="store_true", help="write its picture as SVG")
@@ -57,7 +56,7 @@ class Recur:
             raise UsageError("--html and --plots are of `autocap recur status`; leave them out")
         if not args.child:
             raise UsageError("a command is missing; write `autocap recur [options] -- CMD … {batch_size} …`")
-        take(args, "run")
+        take(args, "recur")
         config = recur_config(args)
         with session_clock() as clock:
             from autocap.plugins.recur.session import recur
@@ -84,7 +83,9 @@ def _speak(args: argparse.Namespace) -> int:
             f"'{word}' is neither an option nor a word of `autocap recur`{did_you_mean(word, WORDS)}; write the job's "
             "command behind `--`"
         )
-    if args.child is not None or any(option.keyword in vars(args) for option in options_of(RecurConfig, "recur")):
+    if args.child is not None or any(
+        option.keyword in vars(args) for option in options_of(RecurConfig, "recur") if "recur" in option.commands
+    ):
         raise UsageError(f"`autocap recur {word}` runs nothing; leave out what a recurrence would need")
     if len(names) > 1 or (word == "reset" and not names):
         raise UsageError(f"`autocap recur {word}` is followed by {'one' if word == 'reset' else 'at most one'} name")

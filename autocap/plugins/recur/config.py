@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from autocap.config import RunConfig, values
-from autocap.config.option import CommandOption, Group
+from autocap.config.option import AsIn, CommandOption
 
 THRESHOLD = 2.0  # times the cheapest known, beyond which a recurrence is ended early
 LR_RULES = ("sqrt", "linear")
@@ -40,7 +40,7 @@ def factor_above_1(text: str) -> float:
     return factor
 
 
-_recur = partial(CommandOption, Group.RECURRING, commands=("recur",))
+_recur = partial(CommandOption, "what comes again", commands=("recur",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class RecurConfig:
     scaled, `None` for not at all.
     """
 
-    run: RunConfig
+    run: Annotated[RunConfig, AsIn("run")]
     name: Annotated[
         str, _recur("--name NAME", job_name, "of the recurring job: what its recurrences have in common", common=True)
     ]

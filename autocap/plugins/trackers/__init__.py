@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap import registry
 from autocap.errors import TrackerUnavailable
 
 if TYPE_CHECKING:  # a training script that asks for none of it does not wait for it
@@ -22,10 +23,10 @@ PATIENCE_S = 10.0  # with all the processes that log a run, at its end
 
 
 def require(trackers: Iterable[str]) -> None:
-    """Raises TrackerUnavailable where the package of one of them is not installed. A tracker, its package and our extra
+    """Raises TrackerUnavailable where the package of one of ours is not installed. A tracker, its package and our extra
     have one name. Imports none of them."""
     for name in trackers:
-        if not _is_installed(name):
+        if name in registry.ours("trackers") and not _is_installed(name):
             raise TrackerUnavailable(f"--log-to {name} needs the package {name}; install it with: pip install {name}")
 
 

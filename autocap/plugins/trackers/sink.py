@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
+
+from autocap import registry
 
 Setting = str | float | bool
 
@@ -42,7 +43,7 @@ class Sink(Protocol):
 
 def new_sink(tracker: str, run_dir: Path) -> Sink:
     """A tracker's run of ours, or the one that its environment variables name. Raises whatever its library does."""
-    start: Callable[[Path], Sink] = import_module(f"autocap.plugins.trackers.{tracker}").start
+    start: Callable[[Path], Sink] = registry.load("trackers", tracker).start
     return start(run_dir)
 
 
@@ -51,5 +52,5 @@ def joined_sink(tracker: str) -> Sink | None:
     tracker has no such thing. Raises whatever its library does."""
     if tracker not in sys.modules:  # a script that has not imported it has no run
         return None
-    join: Callable[[], Sink | None] | None = getattr(import_module(f"autocap.plugins.trackers.{tracker}"), "join", None)
+    join: Callable[[], Sink | None] | None = getattr(registry.load("trackers", tracker), "join", None)
     return None if join is None else join()

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
+from autocap.plugins.fleet.cli import budget
+from autocap.plugins.fleet.config import BudgetConfig, Policy
 
 HEAD = "name,arrive_s,work_s,devices,curve,weight\n"
 JOBS = HEAD + "a,0,1000,1,tesla-v100/resnet50,\nb,0,1000,2,tesla-v100/vgg19,2\nc,500,1000,1,quadro-rtx-6000/alexnet,1\n"
@@ -99,6 +101,33 @@ def test_what_the_command_line_shows_to_be_wrong(
     assert complaint in capsys.readouterr().err
 
 
+def test_a_budget_has_settings_of_its_own_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held: list[BudgetConfig] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(budget, "_begin", lambda config: held.append(config) or 0)
+    monkeypatch.setenv("AUTOCAP_BUDGET_GROUP", "users")
+    Path("autocap.toml").write_text(
+        'gpus = "7"\nout = "of-a-run"\n[budget]\npolicy = "energy"\nfloor = 120\nopenadr-every = 3\njob = "12"\n'
+        'schedule = "rows.csv"\n'
+    )
+    assert main(["budget", "900", "--floor", "130"]) == 0
+    assert held == [
+        BudgetConfig(
+            watts=900.0, policy=Policy.ENERGY, floor_w=130.0, group="users", schedule=str(tmp_path / "rows.csv")
+        )
+    ]
+    assert main(["config", "budget", "--json"]) == 0
+    shown = {one["option"]: one for one in json.loads(capsys.readouterr().out)["settings"]}
+    assert (shown["policy"]["value"], shown["policy"]["source"]) == ("energy", "./autocap.toml")
+    assert shown["openadr-every"]["unused"] == "no openadr is given"
+    assert shown["gpus"]["source"] == "built-in"
+    Path("autocap.toml").write_text('[budget]\nschedule = "command:rm -r x"\n')
+    assert main(["budget", "900"]) == 2
+    assert "has code run, which a folder may have brought with it" in capsys.readouterr().err
+
+
 def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +141,7 @@ def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
             "--job 12 names a Slurm job; use --nodes slurm",
         ),
         (["budget", "900", "--nodes", "slurm"], "--nodes slurm: this is not inside a Slurm job; start it in one"),
-        (["budget", "900", "--job", "12"], "--job 12 is of --nodes slurm; add that, or leave it out"),
+        (["budget", "900", "--job", "12"], "--job 12 is of a job on several nodes; add --nodes, or drop it"),
         (["budget", "status", "--nodes", "slurm"], "--nodes has no meaning for `autocap budget status`; leave it out"),
     ):
         assert main(words) != 0

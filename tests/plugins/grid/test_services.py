@@ -8,11 +8,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from autocap.cli import main
 from autocap.plugins.grid import electricity_maps, entsoe, great_britain
 from autocap.prices.https import get_json
 from autocap.prices.quote import CARBON
 from autocap.prices.reading import require
 from autocap.prices.series import SourceRefused
+
+
+@pytest.mark.parametrize(
+    ("carbon", "said"),
+    [
+        ("electricitymap:DE", "(did you mean electricitymaps?)"),
+        ("electricitymaps:../DE", "'../DE' is no zone; give one such as DE_LU, FR or US-CAL-CISO"),
+    ],
+)
+def test_what_is_no_service(carbon: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--carbon", carbon, "--", "true"]) == 2
+    assert said in capsys.readouterr().err
+
 
 T0 = 1_769_875_200.0  # 2026-01-31T16:00Z
 TOKEN = "secret-token"

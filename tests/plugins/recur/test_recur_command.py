@@ -169,6 +169,20 @@ def test_settings_of_a_run_hold_for_its_recurrences(here: Here, monkeypatch: pyt
     words = ("--name", "a", "--batch-sizes", "8", "--target", OUTPUT, "--k", "3", "--", "x", "{batch_size}")
     said = here("recur", *words).stderr
     assert said == "autocap: k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)\n"
+    Path("autocap.toml").write_text(
+        'k = 3\n[run]\nmetric = "energy"\nwait = 1\n[recur]\nmetric = "edp"\nname = "a"\nbatch-sizes = [8, 16]\n'
+    )
+    monkeypatch.delenv("AUTOCAP_METRIC")
+    shown = json.loads(here("config", "recur", "--json").stdout)["settings"]
+    found = {one["option"]: (one["value"], one["unused"]) for one in shown}
+    assert [found[name] for name in ("metric", "name", "batch-sizes", "wait")] == [
+        ("edp", ""),
+        ("a", ""),
+        ("8,16", ""),
+        ("1", ""),
+    ]
+    assert found["k"] == ("3", "the metric is edp")
+    assert here("recur", "--", "x", "{batch_size}").stderr.startswith("autocap: autocap recur needs --target as well")
 
 
 def test_under_sudo_it_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from autocap.plugins.fleet.budget.account import Account
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.lending import Loans
 from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, Decision, Orders
-from autocap.plugins.fleet.budget.shares import STEP_W, Policy, in_steps
+from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
+from autocap.plugins.fleet.config import Policy
 
 __all__ = ["EVERY_S", "LEASE_S", "Decision", "Ledger"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import JobCurve
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 
 EVERY_S = 5.0
 LEASE_S = 3.0

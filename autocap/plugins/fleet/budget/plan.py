@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
-from autocap.plugins.fleet.budget.shares import Policy, Shares, share
+from autocap.plugins.fleet.budget.shares import Shares, share
+from autocap.plugins.fleet.config import Policy
 
 EVERY_S = 10.0
 _DONE_S = 1e-6  # of work that is left

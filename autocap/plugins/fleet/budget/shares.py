@@ -17,11 +17,11 @@ A job with a limit on its slowdown is kept within that as long as the budget hol
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from autocap.plugins.fleet.budget.curves import Curves, Floats
+from autocap.plugins.fleet.config import Policy
 
 STEP_W = 0.25  # of caps; on the steep end of a published curve 0.2 points of slowdown
 _FINE, _FINEST = (
@@ -33,14 +33,6 @@ _LEFT, _LEAST_STEP = 1e-7, 0.01  # of the budget, and of the way between two slo
 _NEVER = 1e9  # what a cap costs that is not to be
 _PRICES = 60  # halvings of the price of a watt, at most
 _SPENT = 1e-4  # of the budget that may be left before those who are content with either of two caps are raised
-
-
-class Policy(StrEnum):
-    """How a budget is shared."""
-
-    FAIR = "fair"
-    THROUGHPUT = "throughput"
-    ENERGY = "energy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

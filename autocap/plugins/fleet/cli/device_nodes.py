@@ -29,11 +29,12 @@ _LOOK_S = 0.1
 def gathered(where: str, job: str | None) -> dict[str, Inventory | str]:
     """By the nodes' names what there is, or why that is not known. where, job: as --nodes and --job have them.
 
-    Raises UsageError and EngineUnavailable, as `carrier` does.
+    Raises UsageError and EngineUnavailable, as a `Transport` does.
     """
-    from autocap.plugins.fleet.nodes.engines import carrier
+    from autocap.plugins.fleet.nodes.transport import reached_by
 
-    with closing(carrier(where, job, agent=_LISTER, ours=False).open()) as channel:
+    transport, address = reached_by(where)
+    with closing(transport.carrier(address, job, driver=None, agent=_LISTER).open()) as channel:
         return heard(channel, time.sleep, time.monotonic)
 
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 from autocap.errors import AutocapError, UsageError
 from autocap.plugins.fleet.budget.schedule import LEAST_W, MOST_W, Schedule, ScheduleRefused, read_schedule
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import BudgetConfig, Policy
 from autocap.plugins.fleet.manager.demand import Demand
-from autocap.plugins.fleet.manager.plan import BudgetPlan, BudgetState
+from autocap.plugins.fleet.manager.state import BudgetState
 from autocap.plugins.fleet.openadr.feed import Feed
 from autocap.plugins.fleet.openadr.spans import Span
 
@@ -117,7 +117,7 @@ def require_budget(watts: float | None, policy: str | None) -> None:
 
 
 def course_of(
-    plan: BudgetPlan,
+    plan: BudgetConfig,
     watts: float,
     schedule: Schedule | None,
     before: BudgetState | None,
@@ -138,7 +138,7 @@ def course_of(
 
 
 def _demand(
-    plan: BudgetPlan, before: BudgetState | None, warn: Callable[[str], None], stack: ExitStack
+    plan: BudgetConfig, before: BudgetState | None, warn: Callable[[str], None], stack: ExitStack
 ) -> Demand | None:
     """Events that lower the budget."""
     if plan.openadr is None:

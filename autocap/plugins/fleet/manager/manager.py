@@ -17,12 +17,12 @@ from autocap.events import Event
 from autocap.job.invoking_user import privileged
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.course import Course, require_budget
 from autocap.plugins.fleet.manager.finding import jobs_of
-from autocap.plugins.fleet.manager.plan import BudgetState, save
 from autocap.plugins.fleet.manager.standing import standing
+from autocap.plugins.fleet.manager.state import BudgetState, save
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.records import Sample
 

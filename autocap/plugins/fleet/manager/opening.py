@@ -27,12 +27,13 @@ from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.claims import Claims
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager, Signals, ends_at
-from autocap.plugins.fleet.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.plugins.fleet.manager.spoken import Spoken
+from autocap.plugins.fleet.manager.state import BudgetState, forget, load
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.openadr.credentials import find_credentials
@@ -78,7 +79,7 @@ def steward_of(
     return made
 
 
-def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
+def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
     """The whole life of a manager; its exit status. leash: readable once our supervisor is gone. resumed: a killed one
     is followed. Raises AutocapError where it cannot begin."""
     clock, state_dir = MonotonicClock(), default_path()
@@ -195,7 +196,7 @@ def report_on(directory: RunDirectory, recorder: Recorder) -> None:
         note(f"warning: there is no report: {recorder.reason(error)}")
 
 
-def export(plan: BudgetPlan, latest: Callable[[], Standing | None], stack: ExitStack) -> None:
+def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: ExitStack) -> None:
     """Raises ExporterError."""
     if plan.prometheus is None:
         return
@@ -210,7 +211,7 @@ def export(plan: BudgetPlan, latest: Callable[[], Standing | None], stack: ExitS
     stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
 
 
-def first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:
+def first_watts(plan: BudgetConfig, schedule: Schedule | None, before: BudgetState | None) -> float:
     """Raises UsageError where neither the command line nor the schedule says how many there are now."""
     step = None if schedule is None else schedule.at(time.time())
     if step is not None:
@@ -222,7 +223,7 @@ def first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState
     return plan.watts
 
 
-def devices_of(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
+def devices_of(plan: BudgetConfig, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
     """The GPUs whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
     gpus = library.inventory()
     if not gpus:
@@ -256,7 +257,7 @@ def guarded_for(way: Actuation, recorder: Records, clock: Clock, stack: ExitStac
         time.sleep(_AGAIN_S)
 
 
-def record_of(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
+def record_of(plan: BudgetConfig, resumed: bool, stack: ExitStack) -> RunDirectory:
     """A manager that follows a killed one begins a record of its own."""
     out = plan.out
     if resumed and out is not None:

@@ -69,7 +69,7 @@ class Channel:
     argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
     `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
     begun: is given the child's PID once an agent has spoken. ending: the signals that a child which does not end with
-    its input gets, one after the other.
+    its input gets from then on, one after the other; before, SIGTERM and SIGKILL.
     Raises EngineUnavailable where it cannot be started.
     """
 
@@ -176,7 +176,10 @@ class Channel:
         self._write()
         self._in.close()
         has_ended = self._await_end(END_S)
-        for signum in () if has_ended else self._signals:
+        # As long as no agent has spoken, nothing is set that any of them would have to put back: they may be ended,
+        # rather than begin and wait in vain for a word.
+        silent = (signal.SIGTERM, signal.SIGKILL)
+        for signum in () if has_ended else silent if self._begun is not None else self._signals:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
             if self._await_end(TERM_S):

@@ -51,6 +51,10 @@ class Channel(Protocol):
     @property
     def job(self) -> EngineJob | None: ...
 
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Those on which the agents may be heard."""
+
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         """Say something to some agents, or to all."""
 

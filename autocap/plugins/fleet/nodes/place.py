@@ -4,26 +4,27 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autocap.clock import RunClock
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import CheckCaps, PowerSource, Tunable
-from autocap.errors import EngineUnavailable
+from autocap.errors import EngineUnavailable, UsageError
 from autocap.events import ActuatorChosen
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.processes import ProcessId, identify
 from autocap.job.signals import SignalClock
 from autocap.limits import Guardian, Restored
 from autocap.plugins.fleet.nodes import aftermath
-from autocap.plugins.fleet.nodes.aftermath import Reopen
 from autocap.plugins.fleet.nodes.agents import Agent
+from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.counting import ClusterCounter, of_agents
 from autocap.plugins.fleet.nodes.device import ClusterDevice, ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Channel, Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
+from autocap.plugins.fleet.nodes.transport import Carrier, reached_by
 from autocap.records import NodeReading, StepReading
 from autocap.session.actuating import Actuation, NewGuardian
 from autocap.session.place import JobThere
@@ -33,18 +34,25 @@ from autocap.session.preparing import settle_leftovers
 _ANSWER_S, _LAST_ANSWER_S = 75.0, 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carrier:
-    """How messages reach a job's nodes. names: of these, in the order of their agents' numbers; none where they are
-    known once it runs, as its id then is. open: starts the agents. reopen: starts other ones on some nodes.
-    for_workers: what a child needs in its environment so that its processes on the nodes have some settings in theirs;
-    `None` where they inherit it."""
+def place(where: str, job: str | None, pid: int | None = None, *, begins: bool) -> "ClusterPlace":
+    """Where the job of `run` and `attach` is. pid: of a process that asked to be tuned. begins: we start the job, which
+    nothing keeps from running: untuned, where its nodes cannot be told.
 
-    target: Target
-    names: tuple[str, ...]
-    open: Callable[[], Channel]
-    reopen: Reopen | None = None
-    for_workers: Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]] | None = None
+    Raises UsageError, and EngineUnavailable where the engine or the job is not there.
+    """
+    transport, address = reached_by(where)
+    if job is None and pid is None and not begins and not transport.has_job_around:
+        raise UsageError(
+            f"--nodes {where} has many jobs; name one with --job ID, its id in Ray, as "
+            "ray.get_runtime_context().get_job_id() gives it in the driver, or its submission's"
+        )
+    try:
+        driver = os.getpid() if job is None else None
+        return ClusterPlace(transport.carrier(address, job, driver=driver, agent=AGENT), pid)
+    except EngineUnavailable as error:
+        if not begins:
+            raise
+        return nowhere(error)
 
 
 def nowhere(why: EngineUnavailable) -> "ClusterPlace":

@@ -3,12 +3,28 @@
 import ipaddress
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from autocap.config import values
+from autocap.config.option import CommandOption
 from autocap.errors import UsageError
 from autocap.text import printable
 
 EVERY_S = 10.0
+_option = partial(CommandOption, "events of a VTN (OpenADR 3), which lower it", commands=("budget",))
+_of_it = partial(_option, beside=("openadr",))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names by comma."""
+    return tuple(name for part in values.word(text).split(",") if (name := part.strip(" ")))
+
+
+def absolute(text: str) -> str:
+    """The path of a file, wherever it is looked at from."""
+    return str(values.path(text).absolute())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +35,34 @@ class VtnSource:
     Raises UsageError for a URL to which no secret may be sent.
     """
 
-    url: str
-    program: str | None = None
-    targets: tuple[str, ...] = ()
-    credentials: str | None = None
-    every_s: float = EVERY_S
+    url: Annotated[
+        str, _option("--openadr URL", values.word, "of the VTN, such as https://vtn.example.com/openadr3/3.1.0")
+    ]
+    program: Annotated[
+        str | None,
+        _of_it("--openadr-program NAME", values.word, "events of this program alone (default: of all)"),
+    ] = None
+    targets: Annotated[
+        tuple[str, ...],
+        _of_it("--openadr-targets LIST", names, "names that the VTN has given to us, by comma (default: none)"),
+    ] = ()
+    credentials: Annotated[
+        str | None,
+        _of_it(
+            "--openadr-credentials FILE",
+            absolute,
+            "client_id and client_secret, in TOML that its owner alone may read (default: OPENADR_CLIENT_ID and "
+            "OPENADR_CLIENT_SECRET of the environment)",
+        ),
+    ] = None
+    every_s: Annotated[
+        float,
+        _of_it(
+            "--openadr-every S",
+            values.between(1, 3600, "s"),
+            f"ask every so many seconds, 1 to 3600 (default: {EVERY_S:g})",
+        ),
+    ] = EVERY_S
 
     def __post_init__(self) -> None:
         why_not = unsafe(self.url)

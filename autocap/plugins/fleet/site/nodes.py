@@ -6,10 +6,11 @@ Nothing here waits, but `end`. A node that cannot be reached any more is tried a
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
 from autocap.limits import Restored
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
+from autocap.plugins.fleet.nodes.aftermath import Reopen
+from autocap.plugins.fleet.nodes.fleet import Channel
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.parts import LEAVE_S, Parts, require_sane
@@ -23,28 +24,6 @@ _FIRST_S, _MOST_S = 2.0, 30.0  # until nodes that are gone are tried again
 _MOST_WORDS = 64  # unanswered
 _LOOK_S = 0.01
 _LONGEST = 300  # characters of a sentence
-
-
-class Channel(Protocol):
-    """As `autocap.plugins.fleet.nodes.channel` has it."""
-
-    @property
-    def descriptors(self) -> tuple[int, ...]: ...
-
-    def send(self, message: Message) -> None: ...
-
-    def receive(self) -> Sequence[tuple[int, Message]]: ...
-
-    def leave(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Reach(Protocol):
-    """How the nodes of a job are reached."""
-
-    def open(self, names: Sequence[str]) -> Channel:
-        """Start a node's end on each of these nodes, numbered in this order. Raises EngineUnavailable."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,12 +40,13 @@ class Line:
 
 
 class Nodes:
-    """names: of all. gone: why each that is has left. found: the devices of each. notes: sentences for the user, taken
+    """reach: starts a node's end on each of some nodes, numbered in this order. names: of all. gone: why each that is
+    has left. found: the devices of each. notes: sentences for the user, taken
     by whoever reads them."""
 
     def __init__(
         self,
-        reach: Reach,
+        reach: Reopen,
         names: Sequence[str],
         parts: Parts,
         now: Callable[[], float],
@@ -113,7 +93,7 @@ class Nodes:
         now_s = self._now()
         if missing and now_s >= self._next_open_s:
             self._next_open_s, self._wait_s = now_s + self._wait_s, min(_MOST_S, 2 * self._wait_s)
-            channel, names = self._reach.open(missing), tuple(missing)
+            channel, names = self._reach(missing), tuple(missing)
             self._lines.append(Line(channel=channel, names=names, heard_s=now_s, opened_s=now_s, living=set(missing)))
         elif not missing and self.are_all_there:
             self._wait_s = _FIRST_S

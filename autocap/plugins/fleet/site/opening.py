@@ -1,9 +1,10 @@
 """Opens what a site needs, and lets it run: the nodes, the record, the socket."""
 
 import os
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime
 
 from autocap import events
@@ -13,34 +14,45 @@ from autocap.limits.state_dir import StateDir, default_path
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.schedule import read_schedule
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.manager import Signals, ends_at
 from autocap.plugins.fleet.manager.opening import export, first_watts, listening_at, record_of, report_on
-from autocap.plugins.fleet.manager.plan import SITE_STATE, BudgetPlan, forget, load
 from autocap.plugins.fleet.manager.reception import Reception
 from autocap.plugins.fleet.manager.spoken import Spoken
+from autocap.plugins.fleet.manager.state import SITE_STATE, forget, load
+from autocap.plugins.fleet.nodes.aftermath import Reopen
 from autocap.plugins.fleet.openadr.credentials import find_credentials
-from autocap.plugins.fleet.site.nodes import Nodes, Reach
+from autocap.plugins.fleet.site.nodes import Nodes
 from autocap.plugins.fleet.site.parts import Parts
 from autocap.plugins.fleet.site.site import Site
 from autocap.printing import note
 from autocap.reports import html
+from autocap.runlog.codec import encode
 from autocap.session.recorder import Recorder
+from autocap.text import printable_json
 from autocap.version import __version__
 
+_NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")
 _END_S = 10.0  # for all nodes to put back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """names: of the nodes. reach: how."""
+def node_command(config: BudgetConfig) -> tuple[str, ...]:
+    """What runs on each node: the words, policy and record of the budget are the site's."""
+    of_node = BudgetConfig(
+        watts=None,
+        gpus=config.gpus,
+        actuator=config.actuator,
+        node_power=config.node_power,
+        floor_w=config.floor_w,
+        group=config.group,
+    )
+    return (*_NODE, "--config", printable_json(encode(of_node)))
 
-    names: tuple[str, ...]
-    reach: Reach
 
-
-def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
-    """The whole life of a site; its exit status. leash, resumed: as `manager.opening.manage` has them.
+def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, resumed: bool) -> int:
+    """The whole life of a site; its exit status. names, reach: of the nodes, and how they are. leash, resumed: as
+    `manager.opening.manage` has them.
 
     Raises AutocapError where it cannot begin; by then nothing is set on any node."""
     clock, state_dir = MonotonicClock(), default_path()
@@ -56,7 +68,7 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
         watts = first_watts(plan, schedule, before)
         policy = plan.policy if before is None else before.policy
         parts = Parts(watts, policy=policy)
-        nodes = Nodes(reached.reach, reached.names, parts, clock.now, time.sleep)
+        nodes = Nodes(reach, names, parts, clock.now, time.sleep)
         directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
         course = course_of(

@@ -13,7 +13,8 @@ import numpy as np
 from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve
 from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, ROUNDING_W, Orders
-from autocap.plugins.fleet.budget.shares import STEP_W, Policy, in_steps
+from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 
 SILENT_S = 1.0  # a node that was not heard for so long has no part in what is shared anew

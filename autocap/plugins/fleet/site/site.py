@@ -13,11 +13,11 @@ from autocap.errors import EngineUnavailable, UsageError
 from autocap.events import Event
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
-from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.course import Course, require_budget
 from autocap.plugins.fleet.manager.manager import ASKED, ENDING, LEASHED, Ears, Signals
-from autocap.plugins.fleet.manager.plan import SITE_STATE, BudgetState, save
+from autocap.plugins.fleet.manager.state import SITE_STATE, BudgetState, save
 from autocap.plugins.fleet.nodes.sharing import Books
 from autocap.plugins.fleet.site.chronicle import Chronicle
 from autocap.plugins.fleet.site.nodes import BEGINNING_S, Nodes

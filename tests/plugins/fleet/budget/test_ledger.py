@@ -12,7 +12,7 @@ from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import EVERY_S, LEASE_S, Decision, Ledger
 from autocap.plugins.fleet.budget.lending import LOAN_S
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 
 LOW_W, HIGH_W, STEP_W = 100.0, 300.0, 5.0
 

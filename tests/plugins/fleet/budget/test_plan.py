@@ -7,7 +7,7 @@ import pytest
 
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob, uniform
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 
 
 def kind(worst: float) -> PlannedCurve:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from autocap.devices.model import profile_names, profiles
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
-from autocap.plugins.fleet.budget.shares import Policy, charged_w, in_steps, settled, share, topped
+from autocap.plugins.fleet.budget.shares import charged_w, in_steps, settled, share, topped
+from autocap.plugins.fleet.config import Policy
 
 
 def of_profile(name: str, *, devices: int = 1, weight: float = 1.0, most: float = np.inf) -> JobCurve:

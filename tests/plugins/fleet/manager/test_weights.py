@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from autocap.plugins.fleet.budget.shares import Policy
-from autocap.plugins.fleet.manager.plan import BudgetState, load, save
+from autocap.plugins.fleet.config import Policy
+from autocap.plugins.fleet.manager.state import BudgetState, load, save
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.openadr.spans import Span
 

@@ -10,6 +10,7 @@ from autocap.limits import Restored
 from autocap.limits.recovery import Fate, Settled
 from autocap.plugins.fleet.nodes import aftermath
 from autocap.plugins.fleet.nodes.agent import settling
+from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Done, Failed, Lost, Message, Settle, Target
 from tests.plugins.fleet.nodes.world import World
@@ -121,7 +122,7 @@ def test_an_agent_says_what_it_reads(
     tried_again: bool,
 ) -> None:
     monkeypatch.setattr(settling, "outside_limits", lambda kind, job: Port(*read_w))
-    monkeypatch.setattr(settling.JobHere, "roots", lambda self: ())
+    monkeypatch.setattr(SlurmJob, "roots", lambda self: ())
     left = [] if fate is None else [Settled(uuid="a", outcome=fate, sentence="a: 260 W could not be put back")]
     clock = VirtualClock()
     (one,) = settling.settled(

@@ -15,6 +15,7 @@ from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.protocol import Done, Heard, Hello, Lost, Word, line_of
 from tests.plugins.fleet.nodes.hearing import heard, until
 
+HELLO = Hello(version=1, autocap_version="", node="node1", pid=1, boot_id="", clock_id="")
 ECHO = str(Path(__file__).parent / "echo_agent.py")
 
 
@@ -103,18 +104,35 @@ def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
     until(lambda: not _in_session(channel.pid), "the end of all of it")
 
 
-@pytest.mark.parametrize("ending", [(signal.SIGTERM, signal.SIGKILL), (signal.SIGKILL,)])
+@pytest.mark.parametrize(
+    ("ending", "has_spoken", "is_asked"),
+    [
+        ((signal.SIGTERM, signal.SIGKILL), True, True),
+        ((signal.SIGKILL,), True, False),
+        ((signal.SIGKILL,), False, True),  # nothing is set yet, and agents that begin would wait for a word
+    ],
+)
 def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
-    ending: tuple[signal.Signals, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ending: tuple[signal.Signals, ...],
+    has_spoken: bool,
+    is_asked: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for patience in ("END_S", "TERM_S"):
         monkeypatch.setattr(f"autocap.plugins.fleet.nodes.channel.{patience}", 0.3)
-    script = 'trap "echo asked >>$1" TERM; echo "0: "; while :; do sleep 0.05; done'
-    channel = Channel(["sh", "-c", script, "sh", str(tmp_path / "log")], job=_job(1), ending=ending)
-    until(lambda: channel._output.read(channel._out.fileno()), "its traps are set")
+    (tmp_path / "hello").write_bytes(_labelled(0, line_of(HELLO) if has_spoken else b""))
+    script = 'trap "echo asked >>$1/log" TERM; cat $1/hello; while :; do sleep 0.05; done'
+    begun: list[int] = []
+    channel = Channel(["sh", "-c", script, "sh", str(tmp_path)], job=_job(1), ending=ending, begun=begun.append)
+    if has_spoken:
+        until(lambda: channel.receive(), "its traps are set")
+        assert begun == [channel.pid]
+    else:
+        until(lambda: channel._output.read(channel._out.fileno()), "its traps are set")
     channel.close()
     until(lambda: not _in_session(channel.pid), "the end of who was sent SIGKILL")
-    assert (tmp_path / "log").exists() == (signal.SIGTERM in ending)
+    assert (tmp_path / "log").exists() == is_asked
 
 
 def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from autocap.job.processes import environment, identify
-from autocap.plugins.fleet.nodes.agent.finding import JobHere
+from autocap.plugins.fleet.nodes.agent.finding import JobHere, RayJob, SlurmJob
 from autocap.plugins.fleet.nodes.protocol import Target
 
 SLEEP = (sys.executable, "-c", "import time; print(flush=True); time.sleep(600)")
@@ -44,7 +44,7 @@ def roots(here: JobHere) -> set[int]:
 
 
 def slurm_job() -> JobHere:
-    return JobHere(Target(engine="slurm", job=JOB), environ=OURS)
+    return SlurmJob(Target(engine="slurm", job=JOB), environ=OURS)
 
 
 def test_the_steps_of_the_job_on_this_node_but_for_our_own(start: Start) -> None:
@@ -97,7 +97,7 @@ def test_of_ray_the_jobs_workers_that_the_raylet_has_started(start: Start) -> No
     start(RAY_RAYLET_PID=me, RAY_JOB_ID="ffffffff")  # another job's by now, or nobody's
     told = identify(taken_over.pid)
     assert told is not None
-    here = JobHere(Target(engine="ray", job="02000000"), [told], {b"RAY_RAYLET_PID": me.encode()})
+    here = RayJob(Target(engine="ray", job="02000000"), [told], {b"RAY_RAYLET_PID": me.encode()})
     assert roots(here) == {worker.pid, taken_over.pid}
 
 

@@ -7,28 +7,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autocap.plugins.fleet.manager.plan import BudgetPlan
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.supervising import supervised
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
-from autocap.plugins.fleet.site.opening import Reached, hold
-from autocap.plugins.fleet.site.reach import node_command
+from autocap.plugins.fleet.site.opening import hold, node_command
 
 CARRIER = str(Path(__file__).parent / "carrier.py")
 
 
-class FakeReach:
-    def __init__(self, folder: str, plan: BudgetPlan) -> None:
-        self._folder, self._plan = folder, plan
-
-    def open(self, names: Sequence[str]) -> Channel:
-        argv = [sys.executable, CARRIER, self._folder, ",".join(names), "--", *node_command(self._plan)]
-        return Channel(argv, job=EngineJob(id="1", nodes=tuple(names)))
-
-
 def main(folder: str, names: str, watts: str) -> int:
-    plan = BudgetPlan(watts=float(watts), out=Path(folder, "record"))
-    reached = Reached(names=tuple(names.split(",")), reach=FakeReach(folder, plan))
-    return supervised(lambda leash, resumed: hold(plan, reached, leash, resumed))
+    plan = BudgetConfig(watts=float(watts), out=Path(folder, "record"))
+
+    def reach(some: Sequence[str]) -> Channel:
+        argv = [sys.executable, CARRIER, folder, ",".join(some), "--", *node_command(plan)]
+        return Channel(argv, job=EngineJob(id="1", nodes=tuple(some)))
+
+    return supervised(lambda leash, resumed: hold(plan, names.split(","), reach, leash, resumed))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class World:
     def __init__(self) -> None:
         self.now_s, self.lines = 0.0, list[FakeLine]()
         self.parts = Parts(1000.0)
-        self.nodes = Nodes(self, ("a", "b"), self.parts, lambda: self.now_s, self.pause)
+        self.nodes = Nodes(self.open, ("a", "b"), self.parts, lambda: self.now_s, self.pause)
 
     def open(self, names: Sequence[str]) -> FakeLine:
         self.lines.append(FakeLine(names))

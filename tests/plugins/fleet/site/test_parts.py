@@ -12,7 +12,7 @@ from autocap.events import Event
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.orders import LEASE_S
-from autocap.plugins.fleet.budget.shares import Policy
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 from autocap.plugins.fleet.site.chronicle import Chronicle
 from autocap.plugins.fleet.site.parts import HOLD_S, LEAVE_S, Parts, require_sane

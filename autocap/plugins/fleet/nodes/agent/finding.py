@@ -7,6 +7,7 @@ not say whose it has become: Ray's head does, of those that are the job's actors
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -20,23 +21,21 @@ _STEP, _BATCH = "step", "batch"
 _Environment = Mapping[bytes, bytes]
 
 
-class JobHere:
+class JobHere(ABC):
     """The job's processes on the node of a process with that environment, which is ours. workers: that its engine says
     are the job's, whatever they show."""
 
     def __init__(
         self, target: Target, workers: Collection[ProcessId] = (), environ: Mapping[bytes, bytes] = os.environb
     ) -> None:
-        self._target, self._environ, self._told = target, environ, frozenset(workers)
+        self._environ, self._told = environ, frozenset(workers)
         self._job = os.fsencode(target.job)
         self._members: set[ProcessId] = set()
         self._strangers: set[ProcessId] = set()
-        self._has_steps = False
 
     def roots(self) -> tuple[ProcessId, ...]:
         """Where the job begins on this node; none before it does. Looks through all of /proc."""
-        found = self._workers(pids()) if self._target.engine == "ray" else self._of_slurm()
-        roots = tuple(root for pid in sorted(found) if (root := identify(pid)) is not None)
+        roots = tuple(root for pid in sorted(self._first_pids()) if (root := identify(pid)) is not None)
         self._members = {each for each in tree(roots) if _name(each.pid) != _STEP_DAEMON} if roots else set()
         return roots
 
@@ -51,13 +50,25 @@ class JobHere:
             (self._members if ours else self._strangers).add(process)
         return process in self._members
 
+    @abstractmethod
+    def _first_pids(self) -> set[int]:
+        """Where the job begins."""
+
+    @abstractmethod
     def _is_of_it(self, pid: int) -> bool:
-        if self._target.engine == "ray":
-            return pid in self._workers([pid])
+        """Whether this process shows that it is the job's."""
+
+
+class SlurmJob(JobHere):
+    """By its steps."""
+
+    _has_steps = False
+
+    def _is_of_it(self, pid: int) -> bool:
         step = self._step_of(pid)
         return step in (_BATCH, _STEP) and (step == _STEP or not self._has_steps)
 
-    def _of_slurm(self) -> set[int]:
+    def _first_pids(self) -> set[int]:
         """The daemons of the job's steps here, and of other processes those that none of the job's has started."""
         steps = {pid: self._step_of(pid) for pid in pids()}
         numbered = {pid for pid, step in steps.items() if step == _STEP}
@@ -74,6 +85,16 @@ class JobHere:
         if step is None:
             return _BATCH
         return None if step == environ.get(b"SLURM_STEP_ID") else _STEP
+
+
+class RayJob(JobHere):
+    """By its workers."""
+
+    def _first_pids(self) -> set[int]:
+        return self._workers(pids())
+
+    def _is_of_it(self, pid: int) -> bool:
+        return pid in self._workers([pid])
 
     def _workers(self, among: Iterable[int]) -> set[int]:
         """Ray's, of the job, which the raylet has started."""

@@ -14,8 +14,8 @@ from autocap.devices.base import DeviceSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId
 from autocap.metrics import Metric
-from autocap.plugins.fleet.nodes.agent.finding import JobHere
 from autocap.plugins.fleet.nodes.protocol import Begin
+from autocap.plugins.fleet.nodes.transport import reached_by
 from autocap.records import GpuInfo
 
 if TYPE_CHECKING:  # heavy: imported by and by, once the controller knows that we are there
@@ -48,7 +48,7 @@ class Preparation:
         workers: Collection[ProcessId] = (),
     ) -> None:
         self._begin, self._clock, self._stack, self._say = begin, clock, stack, say
-        self._job = JobHere(begin.target, workers)
+        self._job = reached_by(begin.target.engine)[0].job_here(begin.target, workers)
         self._steps = self._prepare()
         self.next_s = clock.now()
 

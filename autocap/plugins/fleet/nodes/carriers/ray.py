@@ -13,18 +13,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 
-from autocap.errors import EngineUnavailable
-from autocap.job.processes import import_path
+from autocap.errors import EngineUnavailable, UsageError
+from autocap.job.processes import ProcessId, import_path
+from autocap.plugins.fleet.nodes.agent.finding import RayJob
 from autocap.plugins.fleet.nodes.carriers import AGENT, NO_RAY
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
+from autocap.plugins.fleet.nodes.protocol import Target
+from autocap.plugins.fleet.nodes.transport import Carrier
+from autocap.text import printable
 
 _FOUND_S, _LOOK_S = 60.0, 0.05
 _NAME_IT = "start the cluster, or name it: --nodes ray:HOST:6379"
 _LOGGED = re.compile(r"\[[^\]]*\] \S+:\d+: ")  # before each line of Ray's log
+_ADDRESS = re.compile(r"(ray://)?[A-Za-z0-9.\[\]:-]{1,253}:\d{1,5}", re.ASCII)
 _JOB_CONFIG, _OVERRIDE = "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 
 
@@ -110,3 +115,38 @@ def for_workers(extra: Mapping[str, str], environ: Mapping[str, str] = os.enviro
     for name, value in extra.items():
         given.setdefault(name, f"{value}:${{PYTHONPATH}}" if name == "PYTHONPATH" else value)
     return {_JOB_CONFIG: json.dumps(config), _OVERRIDE: "1"}
+
+
+class Ray:
+    """A `Transport`. address: of the cluster, or nothing for the one that RAY_ADDRESS names or that runs here."""
+
+    has_job_around = False
+
+    def nodes(self, address: str, job: str | None) -> EngineJob:
+        """As Transport has it: of the whole cluster, whose jobs are not told apart before they run."""
+        if job is not None:
+            raise UsageError(f"--job {job} names a Slurm job; use --nodes slurm, or drop it")
+        return find(_checked(address))
+
+    def carrier(self, address: str, job: str | None, *, driver: int | None, agent: Sequence[str]) -> Carrier:
+        """As Transport has it."""
+        where = _checked(address)
+        return Carrier(
+            target=Target(engine="ray", job=job or ""),
+            names=(),
+            open=lambda: open_channel(where, driver=driver, job=job, agent=agent),
+            reopen=lambda nodes: open_channel(where, on=nodes, agent=agent),
+            for_workers=for_workers,
+        )
+
+    def job_here(self, target: Target, workers: Collection[ProcessId]) -> RayJob:
+        """As Transport has it."""
+        return RayJob(target, workers)
+
+
+def _checked(address: str) -> str:
+    if address and not _ADDRESS.fullmatch(address):
+        raise UsageError(
+            f"--nodes ray:{printable(address)} has no such address; choose ray:ADDRESS as ray:10.0.0.1:6379"
+        )
+    return address or "auto"

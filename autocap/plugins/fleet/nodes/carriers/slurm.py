@@ -10,17 +10,22 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import groupby
 from pathlib import Path
 
 from autocap.errors import EngineUnavailable, UsageError
-from autocap.job.processes import import_path
+from autocap.job.processes import ProcessId, import_path
 from autocap.job.slurm import ask
+from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob, Told
 from autocap.plugins.fleet.nodes.channels import Channels
+from autocap.plugins.fleet.nodes.protocol import Target
+from autocap.plugins.fleet.nodes.retried import RetriedChannel
+from autocap.plugins.fleet.nodes.transport import Carrier
+from autocap.text import printable
 
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
 # Slurm kills whatever is left of a step when its task ends, but an agent that died has a watchdog that needs seconds to
@@ -202,3 +207,31 @@ def _numbers(text: str) -> list[int]:
     """`0,2-4` as numbers."""
     spans = (part.strip().partition("-") for part in text.split(",") if part.strip())
     return [number for first, _, last in spans for number in range(int(first), int(last or first) + 1)]
+
+
+class Slurm:
+    """A `Transport`."""
+
+    has_job_around = True
+
+    def nodes(self, address: str, job: str | None) -> EngineJob:
+        """As Transport has it."""
+        if address:
+            raise UsageError(
+                f"--nodes slurm:{printable(address)}: Slurm has no address here; name its job with --job ID"
+            )
+        return find(job)
+
+    def carrier(self, address: str, job: str | None, *, driver: int | None, agent: Sequence[str]) -> Carrier:
+        """As Transport has it; a job that we start runs in the job around us."""
+        found = self.nodes(address, job)
+        return Carrier(
+            target=Target(engine="slurm", job=found.id),
+            names=found.nodes,
+            open=lambda: RetriedChannel(lambda: open_channel(found, agent)),
+            reopen=lambda nodes: open_channel(found.on(nodes), agent),
+        )
+
+    def job_here(self, target: Target, workers: Collection[ProcessId]) -> SlurmJob:
+        """As Transport has it."""
+        return SlurmJob(target, workers)

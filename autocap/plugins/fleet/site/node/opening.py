@@ -20,6 +20,7 @@ from autocap.limits.state_dir import StateDir, default_path
 from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End
+from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.course import Course
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
@@ -31,7 +32,7 @@ from autocap.plugins.fleet.manager.opening import (
     listening_at,
     steward_of,
 )
-from autocap.plugins.fleet.manager.plan import BudgetPlan, forget, load
+from autocap.plugins.fleet.manager.state import forget, load
 from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.outbox import Outbox
 from autocap.plugins.fleet.nodes.protocol import VERSION, Failed, Found, Hello, Note
@@ -68,7 +69,7 @@ class Told:
         self.outbox.put(Failed(why=why, restored=self.restored))
 
 
-def manage_part(plan: BudgetPlan, number: int, node: str, out: int, leash: int, resumed: bool) -> int:
+def manage_part(plan: BudgetConfig, number: int, node: str, out: int, leash: int, resumed: bool) -> int:
     """The whole life of a node's manager; its exit status. number, node: of this node, and its name. out: the
     descriptor for lines to the site. leash, resumed: as `autocap.plugins.fleet.manager.opening.manage` has them."""
     clock, outbox = MonotonicClock(), Outbox(out)
@@ -87,7 +88,7 @@ def manage_part(plan: BudgetPlan, number: int, node: str, out: int, leash: int, 
     return status
 
 
-def _manage(plan: BudgetPlan, number: int, clock: Clock, told: Told, leash: int, resumed: bool) -> int:
+def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: int, resumed: bool) -> int:
     state_dir, outbox = default_path(), told.outbox
     StateDir(state_dir).close()
     with ExitStack() as stack:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from autocap.clock import Clock
 from autocap.errors import UsageError
-from autocap.plugins.fleet.budget.shares import Policy
 from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager
 from autocap.plugins.fleet.manager.steward import Steward

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from autocap.plugins.fleet.reports.nodes import section
+from autocap.reports.document import Table
 from autocap.reports.summary.record import DeviceSummary, GpuSummary
 from autocap.reports.wording import granted, limits
 
@@ -24,6 +26,10 @@ def gpu(index: int, node: str, *, restored: bool | None = True, original_w: floa
     )
 
 
+def shown(device: DeviceSummary) -> list[Table]:
+    return list(section(SimpleNamespace(device=device), ()))  # type: ignore[arg-type]
+
+
 def test_a_row_a_node() -> None:
     device = DeviceSummary(
         kind="nvml",
@@ -36,8 +42,7 @@ def test_a_row_a_node() -> None:
             gpu(0, "c", restored=None),
         ),
     )
-    table = limits.of_nodes(device)
-    assert table is not None
+    (table,) = shown(device)
     assert not table.page_only
     assert table.rows == (
         ("a", "2", "H200", "200–250", "all put back"),
@@ -49,7 +54,7 @@ def test_a_row_a_node() -> None:
 
 def test_one_machine_has_no_such_table() -> None:
     device = DeviceSummary(kind="nvml", emulated=False, gpus=(replace(gpu(0, "a"), node=""),))
-    assert limits.of_nodes(device) is None
+    assert shown(device) == []
     assert limits.of_devices(device).rows[0][0] == "0"
 
 

@@ -1,4 +1,4 @@
-"""What a manager was asked for, and what it has to know again after it was killed."""
+"""What a manager has to know again after it was killed."""
 
 import json
 from contextlib import suppress
@@ -8,35 +8,12 @@ from pathlib import Path
 from autocap.errors import GuardError
 from autocap.job.invoking_user import privileged
 from autocap.limits.state_dir import StateDir
-from autocap.plugins.fleet.budget.shares import Policy
-from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.openadr.spans import Span
 from autocap.runlog.codec import decode, encode
 from autocap.text import printable_json
 
 STATE, SITE_STATE = "budget.state", "budget.site.state"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetPlan:
-    """`autocap budget WATTS …`. watts: `None` where the schedule alone says it. gpus: `None` for all whose limits can
-    be set. floor_w: the lowest cap, `None` for the device's own. for_s: `None` until it is ended. group: who else may
-    speak to it."""
-
-    watts: float | None
-    policy: Policy = Policy.FAIR
-    gpus: tuple[str, ...] | None = None
-    device: str = "auto"
-    actuator: str = "auto"
-    node_power: str = "none"
-    for_s: float | None = None
-    schedule: str | None = None
-    floor_w: float | None = None
-    out: Path | None = None
-    force: bool = False
-    group: str | None = None
-    prometheus: tuple[str, int] | None = None
-    openadr: VtnSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
