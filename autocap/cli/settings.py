@@ -21,9 +21,19 @@ from autocap.cli import settings_file
 from autocap.cli.logging_setup import log_everything
 from autocap.cli.settings_file import HERE, Entry
 from autocap.config import METRIC, NODE_POWER, OBSERVE_VARIABLE, STRATEGY, RunConfig
-from autocap.config.option import CommandOption, Group, Record, TakenSetting, commands_of, holds, options_of
+from autocap.config.option import (
+    CommandOption,
+    Group,
+    Record,
+    TakenSetting,
+    commands_of,
+    holds,
+    options_of,
+    taken_words,
+)
 from autocap.config.values import shown, truth
 from autocap.errors import UsageError
+from autocap.printing import note
 from autocap.text import did_you_mean
 
 PREFIX = "AUTOCAP_"
@@ -99,6 +109,8 @@ def take(args: argparse.Namespace, command: str, only: Sequence[type[Record]] = 
         if setting.source != COMMAND_LINE and not setting.unused and keyword in wanted:
             setattr(args, keyword, setting.value)
             args.taken += (TakenSetting(name=setting.option.name, value=setting.text, source=setting.source),)
+    if args.taken and not of_a_job(command):  # which says and records it once it has begun
+        note(f"settings taken: {taken_words(args.taken)}")
     if getattr(args, "verbose", False):
         log_everything()
 

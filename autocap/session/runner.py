@@ -275,7 +275,8 @@ class Runner:
     def _give_up(self, why: str, mode: LoopMode, *, quietly: bool = False) -> None:
         """Put the limits back and tune no more. mode: what still can be done."""
         now_s = self._clock.now()
-        quietly = quietly or self._ended_because == why  # a fault that stays is said once
+        # A fault that stays is said once; and where the job is told to end with us, what else ends is no news.
+        quietly = quietly or self._ended_because in (why, events.ASKED)
         self._ended_because = self._ended_because or why
         self._mode = LoopMode.BLIND if self._mode is LoopMode.BLIND else mode
         actions = self._controller.stop(now_s, why)

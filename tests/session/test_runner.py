@@ -11,8 +11,10 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.controller.actions import Action, SetCaps
 from autocap.devices.base import Device
+from autocap.errors import DeviceError
 from autocap.events import Event
 from autocap.records import CapRange, GpuInfo, Reading, Sample, SensorInfo
+from autocap.session.roles import NoInbox, Order
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 
@@ -56,11 +58,11 @@ class Loop:
     emulated: bool = False
     driver: None = None
 
-    def run(self) -> Runner:
+    def run(self, inbox: NoInbox | None = None) -> Runner:
         device: Device = self
         runner = Runner(
             clock=self.clock, sampler=LocalSampler(clock=self.clock, device=device, steps=lambda: None),
-            controller=self, job=self, sink=self, pace=self.pace, actuator=self,
+            controller=self, job=self, sink=self, pace=self.pace, actuator=self, inbox=inbox,
         )  # fmt: skip
         assert runner.run() == 0
         return runner
@@ -186,6 +188,26 @@ def test_a_controller_that_is_interrupted_again_and_again_ends_the_tuning_instea
     assert loop.times("restore")[0] == pytest.approx(120.0, abs=0.5)
     assert sum("tuning ended, the job goes on: autocap was stopped" in text for text in loop.warnings) == 1
     assert loop.times("read")[-1] > 1990.0  # the job is measured to its end
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_device_that_goes_with_the_job_is_no_news_once_a_signal_asked_for_the_end(is_asked: bool) -> None:
+    class Gone(Loop):
+        def read(self) -> tuple[Reading, ...]:
+            if self.clock.now() > 20.0:
+                raise DeviceError("node1: a signal has ended its agent")
+            return super().read()
+
+    class Asked(NoInbox):
+        def due(self, now_s: float) -> Order:
+            return Order.STOP_TUNING if is_asked and now_s > 10.0 else Order.NOTHING
+
+    loop = Gone(VirtualClock(), end_s=30.0)
+    runner = loop.run(Asked())
+    said = [] if is_asked else ["tuning ended, the job goes on: node1: a signal has ended its agent"]
+    assert loop.warnings == said
+    assert loop.times("restore")
+    assert (runner.ended_because == events.ASKED) == is_asked
 
 
 def test_whoever_can_have_no_other_caps_ends_where_the_device_makes_another_limit_of_ours() -> None:

@@ -141,7 +141,14 @@ class BudgetConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfig:
+class Printed:
+    """How the answer of `autocap budget status` and of a plan is printed."""
+
+    json: Annotated[bool, _planned("--json", None, "print it as JSON; of status as well")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfig(Printed):
     """`autocap budget --simulate JOBS.csv …`. rules: what of `RULES` is played. out: where it is drawn."""
 
     jobs: Annotated[Path, _planned("--simulate JOBS.csv", values.path, "the jobs")]
@@ -158,7 +165,6 @@ class PlanConfig:
         None
     )
     plots: Annotated[bool, _planned("--plots", None, "draw it as budget.svg into --out, or here")] = False
-    json: Annotated[bool, _planned("--json", None, "print it as JSON; of status as well")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

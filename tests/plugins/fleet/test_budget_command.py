@@ -107,6 +107,7 @@ def test_a_budget_has_settings_of_its_own_table(
     held: list[BudgetConfig] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(budget, "_begin", lambda config: held.append(config) or 0)
+    monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("AUTOCAP_BUDGET_GROUP", "users")
     Path("autocap.toml").write_text(
         'gpus = "7"\nout = "of-a-run"\n[budget]\npolicy = "energy"\nfloor = 120\nopenadr-every = 3\njob = "12"\n'
@@ -118,6 +119,10 @@ def test_a_budget_has_settings_of_its_own_table(
             watts=900.0, policy=Policy.ENERGY, floor_w=130.0, group="users", schedule=str(tmp_path / "rows.csv")
         )
     ]
+    said = "autocap: settings taken: policy energy, schedule rows.csv from ./autocap.toml; group users from AUTOCAP_"
+    assert capsys.readouterr().err.startswith(said)
+    assert main(["budget", "status"]) != 0
+    assert "policy" not in capsys.readouterr().err
     assert main(["config", "budget", "--json"]) == 0
     shown = {one["option"]: one for one in json.loads(capsys.readouterr().out)["settings"]}
     assert (shown["policy"]["value"], shown["policy"]["source"]) == ("energy", "./autocap.toml")

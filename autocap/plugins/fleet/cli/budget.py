@@ -13,7 +13,7 @@ from autocap.config.option import Record, options_of, record_from
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.fleet.cli.plan import simulate
-from autocap.plugins.fleet.config import BudgetConfig, BudgetOptions, PlanConfig, Policy
+from autocap.plugins.fleet.config import BudgetConfig, BudgetOptions, PlanConfig, Policy, Printed
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.text import did_you_mean
 
@@ -152,7 +152,7 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         case "weight":
             changes.weigh(_pid(rest[0]), _weight(rest[1]))
         case "status":
-            take(args, "budget", [PlanConfig])
+            take(args, "budget", [Printed])
             changes.show(as_json=vars(args).get("json", False))
         case "watch":
             changes.watch()
