@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -131,9 +131,10 @@ def _add_how_long(train: argparse.ArgumentParser) -> None:
 def _add_how(train: argparse.ArgumentParser) -> None:
     train.add_argument("--precision", choices=PRECISIONS, default="fp32", help="amp: float16, on a CPU bfloat16")
     train.add_argument("--channels-last", action="store_true", help="images and weights with channels innermost")
-    train.add_argument("--compile", action="store_true", help="with torch.compile")
+    train.add_argument("--compile", dest="compiled", action="store_true", help="with torch.compile")
     train.add_argument(
         "--host-phase",
+        dest="host_share",
         type=share,
         default=0.0,
         metavar="SHARE",
@@ -188,28 +189,11 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:
     network = find(arguments.network)
-    return TrainConfig(
-        network=network,
-        device=arguments.device,
-        batch_size=arguments.batch_size or network.batch_size,
-        image_size=arguments.image_size or network.image_size,
-        iterations=arguments.iterations,
-        epochs=arguments.epochs,
-        seconds=arguments.seconds,
-        samples=arguments.samples,
-        seed=arguments.seed,
-        data=arguments.data,
-        workers=arguments.workers,
-        host_share=arguments.host_phase,
-        validate_every=arguments.validate_every,
-        checkpoint_every=arguments.checkpoint_every,
-        checkpoint=arguments.checkpoint,
-        precision=arguments.precision,
-        channels_last=arguments.channels_last,
-        compiled=arguments.compile,
-        log_every=arguments.log_every,
-        threads=arguments.threads,
-    )
+    given = {one.name: getattr(arguments, one.name) for one in fields(TrainConfig)}
+    given["network"] = network
+    given["batch_size"] = given["batch_size"] or network.batch_size
+    given["image_size"] = given["image_size"] or network.image_size
+    return TrainConfig(**given)
 
 
 def _print_line(line: "Line") -> None:

@@ -21,21 +21,13 @@ def training_batches(config: TrainConfig, ranks: Ranks, device: torch.device) ->
     """Inputs and targets on the device without end, one epoch after the other; each rank gets its own."""
     if config.data == "loader":
         return _loaded(config, ranks, device)
-    return _made(_source(config, config.batch_size, device), ranks)
+    return _made(source(config, device), ranks)
 
 
 def validation_source(config: TrainConfig, device: torch.device) -> Source:
     """Samples that do not occur in training, at least one batch of them."""
     samples = max(config.batch_size, round(config.samples * _VALIDATION_SHARE))
-    return source(
-        config.network,
-        samples=samples,
-        batch_size=config.batch_size,
-        size=config.image_size,
-        seed=config.seed,
-        device=device,
-        skipped=config.samples,
-    )
+    return source(config, device, samples=samples, skipped=config.samples)
 
 
 class _Samples(Dataset[Batch]):
@@ -43,7 +35,7 @@ class _Samples(Dataset[Batch]):
 
     def __init__(self, config: TrainConfig) -> None:
         self._length = config.samples
-        self._source = _source(config, 1, torch.device("cpu"))
+        self._source = source(config, torch.device("cpu"), batch_size=1)
 
     def __len__(self) -> int:
         return self._length
@@ -76,14 +68,3 @@ def _loaded(config: TrainConfig, ranks: Ranks, device: torch.device) -> Iterator
 def _made(epoch: Source, ranks: Ranks) -> Iterator[Batch]:
     for step in count():
         yield epoch.batch(step * ranks.size + ranks.rank)
-
-
-def _source(config: TrainConfig, batch_size: int, device: torch.device) -> Source:
-    return source(
-        config.network,
-        samples=config.samples,
-        batch_size=batch_size,
-        size=config.image_size,
-        seed=config.seed,
-        device=device,
-    )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from autocap.workloads.models import Network
+from autocap.workloads.config import TrainConfig
 
 _PATTERN_SIZE = 8  # pixels; coarse, so that it survives at any image size
 _SIGNAL = 0.5  # amplitude of a class's pattern against unit noise: learnable, not obvious
@@ -30,19 +30,31 @@ class Source(Protocol):
 
 
 def source(
-    network: Network, *, samples: int, batch_size: int, size: int, seed: int, device: torch.device, skipped: int = 0
+    config: TrainConfig,
+    device: torch.device,
+    *,
+    batch_size: int | None = None,
+    samples: int | None = None,
+    skipped: int = 0,
 ) -> Source:
-    """What that network trains on. skipped: samples that belong to another epoch, such as the training one."""
-    if network.classes is None:
+    """What that job trains on. batch_size, samples: other than its own. skipped: samples that belong to another epoch,
+    such as the training one."""
+    size, samples = batch_size or config.batch_size, samples or config.samples
+    if config.network.classes is None:
         return SyntheticLoad(
-            samples=samples, batch_size=batch_size, hours=size, seed=seed, device=device, skipped=skipped
+            samples=samples,
+            batch_size=size,
+            hours=config.image_size,
+            seed=config.seed,
+            device=device,
+            skipped=skipped,
         )
     return SyntheticImages(
         samples=samples,
-        batch_size=batch_size,
-        image_size=size,
-        classes=network.classes,
-        seed=seed,
+        batch_size=size,
+        image_size=config.image_size,
+        classes=config.network.classes,
+        seed=config.seed,
         device=device,
         skipped=skipped,
     )

@@ -43,14 +43,7 @@ def sized(config: TrainConfig, iteration_s: float) -> Sizing:
 def _passes(config: TrainConfig, ranks: Ranks, device: torch.device) -> Callable[[], None]:
     """All of an iteration but the optimiser's step."""
     step = Step(config.network.build(), config, ranks, device)
-    batches = source(
-        config.network,
-        samples=config.samples,
-        batch_size=config.batch_size,
-        size=config.image_size,
-        seed=config.seed,
-        device=device,
-    )
+    batches = source(config, device)
 
     def run() -> None:
         step.gradients(*batches.batch(0)).item()  # waits for the GPU

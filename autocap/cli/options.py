@@ -78,7 +78,7 @@ def run_config(args: argparse.Namespace, command: str) -> RunConfig:
     if not args.child:
         raise UsageError(f"a command is missing; write `autocap {command} [options] -- CMD …`")
     made = _made(args, command)
-    if made.progress not in PROGRESS_KINDS["run"] and not made.progress.startswith(("regex:", "calls:")):
+    if made.progress not in PROGRESS_KINDS["run"] and not _is_progress(made.progress, "regex", "calls"):
         raise _unknown_progress(made.progress, PROGRESS_KINDS["run"])
     if made.progress.startswith("calls:"):
         call_target(made.progress)
@@ -100,7 +100,7 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
         )
     if made.progress.startswith("calls:") and "calls" in kinds:
         call_target(made.progress)
-    elif made.progress not in kinds:
+    elif made.progress not in kinds and not _is_progress(made.progress):
         if made.progress in PROGRESS_KINDS["run"] or made.progress.startswith("regex:"):
             raise UsageError(
                 f"progress {made.progress} needs a job that autocap starts; choose {', '.join(kinds)}, or use "
@@ -110,7 +110,14 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
     return made
 
 
+def _is_progress(text: str, *ours: str) -> bool:
+    """Whether it is of one of these kinds, with an argument, or of another package's."""
+    kind, colon, _ = text.partition(":")
+    return (bool(colon) and kind in ours) or kind in registry.plugged_in("progress")
+
+
 def _unknown_progress(name: str, kinds: Sequence[str]) -> UsageError:
+    kinds = (*kinds, *registry.plugged_in("progress"))
     meant = did_you_mean(name.partition(":")[0], [kind.partition(":")[0] for kind in kinds])
     return UsageError(f"unknown progress '{name}'{meant}; choose {', '.join(kinds)}")
 

@@ -104,10 +104,10 @@ class Inside:
 def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, begins: bool = False) -> "Place":
     """Where the job runs. pid: of one that runs already on this machine. begins: we start it. Raises AutocapError where
     its nodes cannot be told."""
-    from autocap.session.place import LocalPlace
+    from autocap.session.place import Place
 
     if config.nodes is None:
-        return LocalPlace(pid)
+        return Place(pid)
     if invoking_user() is not None:
         raise UsageError(
             f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import select
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,19 @@ _PROC = Path("/proc")
 
 
 class FollowedJob:
-    """A job that somebody else has started: it is left, and not ended. left_because: why we left it before its end, or
-    `None`."""
+    """A job that somebody else has started: it is left, and not ended. command: its command line. left_because: why we
+    left it before its end, or `None`."""
+
+    pid: int
+    identity: processes.ProcessId
+    command: tuple[str, ...]
 
     def __init__(self) -> None:
         self.left_because: str | None = None
+
+    def poll(self) -> int | None:
+        """0 once it has ended or was left; `None` until then."""
+        raise NotImplementedError
 
     def forward(self, signum: int, *, from_terminal: bool = False) -> None:
         """Signals to us are not the job's."""
@@ -83,9 +90,7 @@ class AttachedJob(FollowedJob):
                 return not self.identity.is_alive()
             except OSError:  # no file can be opened, so nobody can tell: it is asked again
                 return False
-        ended = select.poll()
-        ended.register(self._pidfd, select.POLLIN)
-        return bool(ended.poll(0))
+        return processes.has_ended(self._pidfd)
 
 
 def _open(pid: int) -> int | None:
@@ -109,11 +114,9 @@ def _not_there(pid: int) -> TargetError:
 
 def _leader_of(pid: int) -> int:
     """The process that a number stands for: /proc knows threads by number as well."""
-    try:
-        lines = (_PROC / str(pid) / "status").read_text().splitlines()
-    except OSError:  # it has just ended, which the next look at it says
-        return pid
-    return next((int(line.split()[1]) for line in lines if line.startswith("Tgid:")), pid)
+    with suppress(OSError):  # it has just ended, which the next look at it says
+        return int(processes.status(pid).get("Tgid", pid))
+    return pid
 
 
 def _command(pid: int) -> tuple[str, ...]:

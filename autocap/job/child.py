@@ -11,12 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 from autocap.errors import TargetError
 from autocap.job.command_file import diagnosed, executable, is_binary, located, require_named
 from autocap.job.invoking_user import InvokingUser, privileged
-from autocap.job.processes import identify, tree
+from autocap.job.processes import identify, status, tree
 
 _SHELL = "/bin/sh"
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
@@ -193,11 +192,10 @@ def _status(code: int) -> int:
 def _takes(pid: int, signum: int) -> bool:
     """Whether a process catches or ignores a signal, by /proc/PID/status; an unreadable one counts as not."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        said = status(pid)
     except OSError:
         return False
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
-    return any(mask >> (signum - 1) & 1 for mask in masks)
+    return any(int(said[name], 16) >> (signum - 1) & 1 for name in ("SigCgt", "SigIgn"))
 
 
 def _group_of(pid: int) -> int | None:

@@ -67,7 +67,9 @@ def job_command(
         name = command[0] if command else ""
         if not name or os.sep in name:
             return found
-        beside, by_path, by_plain = (_found(name, places) for places in (own, folders, plain))
+        beside, by_path, by_plain = (
+            shutil.which(name, path=os.pathsep.join(places)) for places in (own, folders, plain)
+        )
         taken = beside or by_path
         if taken is None:  # whoever starts it says so
             return found
@@ -96,10 +98,6 @@ def _owner(folder: str) -> int | None:
         return os.stat(folder).st_uid
     except (OSError, ValueError):
         return None
-
-
-def _found(name: str, folders: Sequence[str]) -> str | None:
-    return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _place(program: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 
 _NAME = "autocap"
 # What sudo's secure_path holds where nobody has changed it.
@@ -16,25 +15,26 @@ def own_folders(argv0: str | None = None, executable: str | None = None) -> tupl
     return tuple(dict.fromkeys(os.path.dirname(path) for path in (script, python) if path))
 
 
-def sudo_advice(argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS) -> str:
+def sudo_advice(argv0: str | None = None) -> str:
     """What to do for root's rights, as the beginning of a sentence."""
-    script = _script(argv0)
-    if script is None or os.path.dirname(script) in system:
-        return f"run {_NAME} with sudo"
-    return f"run sudo {shlex.quote(script)}"
+    command = _as_root(argv0)
+    return f"run {_NAME} with sudo" if command == _NAME else f"run sudo {command}"
 
 
-def helper_advice(argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS) -> str:
+def helper_advice() -> str:
     """What to do for a limit that is set without root's rights, as a clause."""
-    return f"have an administrator run `{sudo_command('helper install', argv0, system)}` once"
+    return f"have an administrator run `{sudo_command('helper install')}` once"
 
 
-def sudo_command(words: str, argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS) -> str:
+def sudo_command(words: str) -> str:
     """How autocap is called as root with those words."""
+    return f"sudo {_as_root()} {words}"
+
+
+def _as_root(argv0: str | None = None) -> str:
+    """Behind sudo: the name where sudo finds the command by it."""
     script = _script(argv0)
-    if script is None or os.path.dirname(script) in system:
-        return f"sudo {_NAME} {words}"
-    return f"sudo {shlex.quote(script)} {words}"
+    return _NAME if script is None or os.path.dirname(script) in SYSTEM_FOLDERS else shlex.quote(script)
 
 
 def _script(argv0: str | None) -> str | None:

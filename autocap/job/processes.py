@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,6 +115,19 @@ def environment(pid: int, proc: Path = _PROC) -> dict[bytes, bytes]:
     with (proc / str(pid) / "environ").open("rb") as file:
         entries = file.read(_MOST_BYTES).split(b"\0")
     return {name: value for name, given, value in (entry.partition(b"=") for entry in entries) if given}
+
+
+def status(pid: int, proc: Path = _PROC) -> dict[str, str]:
+    """What /proc/PID/status says, by name. proc: instead of /proc. Raises OSError where it is not to be read."""
+    lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def has_ended(pidfd: int, within_s: float = 0.0) -> bool:
+    """Whether the process of a pidfd has ended, or does so soon enough; a zombie has."""
+    end = select.poll()
+    end.register(pidfd, select.POLLIN)
+    return bool(end.poll(1000 * within_s))
 
 
 def pids() -> list[int]:

@@ -10,12 +10,9 @@ import sys
 import time
 from contextlib import suppress
 
+from autocap.job.ignored_signals import IGNORED, ignore_signals
 from autocap.job.processes import ProcessId, identify, tree
 
-_IGNORED = (
-    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM),
-    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2),
-)
 _PASSES = 3  # against processes that start others meanwhile
 _LAST_S = 0.5  # for the kernel to end what it was told to; what hangs in a device stays with it
 
@@ -23,8 +20,7 @@ _LAST_S = 0.5  # for the kernel to end what it was told to; what hangs in a devi
 def main(leash: int, grace_s: float, argv: list[str]) -> None:
     """The whole life of a supervisor. leash: our end of it. grace_s: between SIGTERM and SIGKILL. Its exit status is
     the program's."""
-    for signum in _IGNORED:  # it ends with us and with the program, not before
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()  # it ends with us and with the program, not before
     os.set_inheritable(leash, False)
     ended, wake = os.pipe()
     os.set_blocking(ended, False)
@@ -62,7 +58,7 @@ def main(leash: int, grace_s: float, argv: list[str]) -> None:
 def _become(argv: list[str]) -> None:
     """Be the program, in a session of its own, with signals as at a login."""
     os.setsid()
-    for signum in (*_IGNORED, signal.SIGCHLD, signal.SIGXFSZ):
+    for signum in (*IGNORED, signal.SIGCHLD, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_DFL)
     try:
         os.execvp(argv[0], argv)

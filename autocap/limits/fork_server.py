@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from autocap.devices import prepare
 from autocap.errors import DeviceError
+from autocap.job.ignored_signals import ignore_signals
 from autocap.limits import watchdog
-from autocap.limits.ignored_signals import ignore_signals
 
 MOST_BYTES = 1 << 16  # of a packet
 _CONTROL = 0

@@ -1,7 +1,6 @@
 """Watchdogs that a fork server starts: what a process with many leases has instead of an interpreter for each."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
+from autocap.job.processes import has_ended
 from autocap.limits.fork_server import MOST_BYTES, request
 from autocap.limits.heartbeat import Heartbeat
 from autocap.limits.journal import Entry
@@ -26,9 +26,7 @@ class ForkedProcess:
         self.pid, self._pidfd = pid, pidfd
 
     def ends_within(self, seconds: float) -> bool:
-        end = select.poll()
-        end.register(self._pidfd, select.POLLIN)
-        return bool(end.poll(1000 * seconds))
+        return has_ended(self._pidfd, seconds)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):

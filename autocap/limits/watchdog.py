@@ -29,10 +29,10 @@ from pathlib import Path
 from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
+from autocap.job.ignored_signals import ignore_signals
 from autocap.job.processes import ProcessId
 from autocap.job.shared_files import remove_dead
 from autocap.job.spare_descriptors import SpareDescriptors
-from autocap.limits.ignored_signals import ignore_signals
 from autocap.limits.journal import Entry, Journal, OtherSchema, decode
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.recovery import Fate, dies, settle_entry

@@ -13,6 +13,7 @@ from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import KIND as CALLS
 from autocap.progress.calls.target import CallsUnavailable, CallTarget, call_target
+from autocap.progress.counting import Counting
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.regex import Relay
 from autocap.progress.steps.map import StepMap
@@ -24,7 +25,7 @@ _CALLS_BEFORE_S = 5.0  # that `auto` makes do without steps it begins to count c
 _LOOK_S, _LOOKS = 5.0, 12  # how often it is looked whether a job that runs already counts by itself
 
 
-class IterationCounter:
+class IterationCounter(Counting):
     """The counter of one run: the step hook's map, a relay for the output, the kernel's count of a function's calls, or
     nothing in the child at all.
 
@@ -45,6 +46,7 @@ class IterationCounter:
         new_calls: Callable[[CallTarget], CallCounter] = CallCounter,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._kind = kind if ours or kind != "auto" else "outside"
         self._ours, self._given, self._named = ours, step_map_fd, step_map
         self._stack = ExitStack()

@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autocap.records import Cost, Measurement
-from autocap.reports.document import Document, Sentences, Table, plain
+from autocap.records import Measurement
+from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
-from autocap.reports.summary.summarise import metric_in
+from autocap.reports.summary.summarise import in_percent, metric_in
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import change, common_caps, ratio, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, with_rel_error
 
 _ALIKE = 1.25  # of two times per iteration at the limits found on arrival, where what an iteration is was inferred
 
@@ -57,7 +57,7 @@ def compare(first: Summary, second: Summary) -> Comparison:
 
 def document(names: tuple[str, str], first: Summary, second: Summary, found: Comparison) -> Document:
     """The comparison in words and tables. names: of the runs."""
-    return plain("Two runs", tuple(_body(names, first, second, found)))
+    return Document(headline="Two runs", body=tuple(_body(names, first, second, found)))
 
 
 def _body(names: tuple[str, str], first: Summary, second: Summary, found: Comparison) -> Iterator[Sentences | Table]:
@@ -162,21 +162,7 @@ def _changes(
         return None
     energy, time, metric = relative_to(second, first, metric_in(of_first))
     same = of_first.metric == of_second.metric
-    energy_pct, energy_stderr = _percent(energy)
-    time_pct, time_stderr = _percent(time)
-    metric_pct, metric_stderr = _percent(metric) if same else (None, None)
-    return Changes(
-        energy_pct=energy_pct,
-        energy_stderr_pct=energy_stderr,
-        time_pct=time_pct,
-        time_stderr_pct=time_stderr,
-        metric_pct=metric_pct,
-        metric_stderr_pct=metric_stderr,
-    )
-
-
-def _percent(cost: Cost) -> tuple[float, float]:
-    return 100 * (cost.value - 1), 100 * cost.stderr
+    return Changes(**in_percent(energy=energy, time=time, metric=metric if same else None))
 
 
 def _rows(first: Summary, second: Summary, found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -211,7 +197,6 @@ def _time(one: Measurement | None) -> str:
 
 def _metric(one: Summary) -> str:
     """Of the cap that was kept, against the run's own baseline."""
-    versus = one.versus_baseline
-    if one.chosen is None or versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
-        return "1" if one.chosen is None and one.baseline is not None else "–"
-    return ratio(1 + versus.metric_pct / 100, versus.metric_stderr_pct / 100)
+    if one.chosen is None:
+        return "–" if one.baseline is None else "1"
+    return wording.metric_of(one.versus_baseline)

@@ -48,23 +48,24 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """body: what the text consists of; a page shows its tables, below a head of its own, which is all the rest.
+    """body: what the text consists of; a page shows its tables, below a head of its own, which is all the rest; a
+    list needs no head.
 
     kicker: what it is about, above the headline. remarks: clauses on the result. aim: what was to be found. label: how
     its power must be marked, or nothing. job: what was run, name by name; the first is a command. version: of autocap,
     that made it.
     """
 
-    kicker: str
+    kicker: str = ""
     headline: str
-    remarks: tuple[str, ...]
-    aim: str
-    label: str
-    facts: tuple[Fact, ...]
-    warnings: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    aim: str = ""
+    label: str = ""
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
     body: tuple[Sentences | Table, ...]
-    job: tuple[tuple[str, str], ...]
-    version: str
+    job: tuple[tuple[str, str], ...] = ()
+    version: str = ""
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -75,10 +76,3 @@ class Document:
     @property
     def tables(self) -> tuple[Table, ...]:
         return tuple(block for block in self.body if isinstance(block, Table))
-
-
-def plain(headline: str, body: tuple[Sentences | Table, ...]) -> Document:
-    """A document that is its body alone."""
-    return Document(
-        kicker="", headline=headline, remarks=(), aim="", label="", facts=(), warnings=(), body=body, job=(), version=""
-    )

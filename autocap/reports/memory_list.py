@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from autocap.reports.document import Document, Sentences, Table, plain
+from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.wording import remembered
+from autocap.reports.wording.numbers import counted, cut
 from autocap.reports.wording.run import EMULATED, asked_for, measured
 from autocap.runlog.memory.entry import MOST_AGE, SHOWN_DIGITS, Curve, Entry
 
@@ -23,7 +24,7 @@ def document(entries: Sequence[Entry], now: datetime) -> Document:
         spare=tuple(TITLES.index(title) for title in ("on", "runs", "measured")),
         left=(0, 1, 2),
     )
-    return plain("Memory", (table,))
+    return Document(headline="Memory", body=(table,))
 
 
 def of_one(entry: Entry, now: datetime) -> Document:
@@ -32,37 +33,30 @@ def of_one(entry: Entry, now: datetime) -> Document:
     known = [
         ("key", entry.key),
         ("job", shlex.join(entry.command)),
-        ("on", _devices(entry)),
+        ("on", counted(setup.gpus)),
         ("device", f"{setup.kind}{f', {EMULATED}' * setup.emulated}"),
         ("driver", setup.driver and f"branch {setup.driver}"),
         ("node", setup.node),
         ("runs", f"{entry.runs}, the last by autocap {entry.autocap_version}"),
     ]
     lines = tuple(f"{name}: {value}" for name, value in known if value)
-    return plain("Memory", (Sentences(lines=lines), *(_curve(curve, entry, now) for curve in reversed(entry.curves))))
+    return Document(
+        headline="Memory",
+        body=(Sentences(lines=lines), *(_curve(curve, entry, now) for curve in reversed(entry.curves))),
+    )
 
 
 def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
     last = entry.latest
-    command = shlex.join(entry.command)
     return (
         entry.key[:SHOWN_DIGITS],
-        command if len(command) <= _COMMAND else f"{command[: _COMMAND - 1]}…",
-        _devices(entry),
+        cut(shlex.join(entry.command), _COMMAND),
+        counted(entry.setup.gpus),
         str(entry.runs),
         remembered.ago((now - last.when).total_seconds()),
-        _kept(last),
+        "–" if last.kept_w is None else f"{last.kept_w:g}",
         last.metric.name,
     )
-
-
-def _devices(entry: Entry) -> str:
-    names = ", ".join(dict.fromkeys(entry.setup.gpus))
-    return f"{len(entry.setup.gpus)} × {names}" if len(entry.setup.gpus) > 1 else names
-
-
-def _kept(curve: Curve) -> str:
-    return "–" if curve.kept_w is None else f"{curve.kept_w:g}"
 
 
 def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:

@@ -65,7 +65,7 @@ def _rows(summary: Summary, baseline: Measurement) -> Iterator[tuple[str, ...]]:
         yield common_caps(trial.cap_w), _percent(trial.energy_pct), _percent(trial.time_pct), cost, remark
     chosen, versus = summary.chosen, summary.versus_baseline
     if chosen is not None and versus is not None and versus.metric_pct is not None:
-        cost = with_error(1 + versus.metric_pct / 100, _share(versus.metric_stderr_pct))
+        cost = with_error(1 + versus.metric_pct / 100, versus.metric_stderr_pct and versus.metric_stderr_pct / 100)
         yield (
             common_caps(chosen.cap_w),
             _percent(versus.energy_pct),
@@ -73,10 +73,6 @@ def _rows(summary: Summary, baseline: Measurement) -> Iterator[tuple[str, ...]]:
             cost,
             wording.kept(summary),
         )
-
-
-def _share(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def _percent(change: float | None) -> str:

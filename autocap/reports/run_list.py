@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from autocap.reports.document import Document, Table, plain
+from autocap.reports.document import Document, Table
 from autocap.reports.past_run import RUNNING, SWEEP, PastRun
 from autocap.reports.summary.summarise import UNFINISHED
-from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.numbers import common_caps, counted, cut
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
 _COMMAND, _NAME, _CLAUSE = 40, 28, 1000  # characters of a cell; the JSON has all of them
@@ -36,24 +36,24 @@ def document(runs: Sequence[PastRun], place: PurePath) -> Document:
         below=(TITLES.index("command"),),
         left=_LEFT,
     )
-    return plain("Runs", (table,))
+    return Document(headline="Runs", body=(table,))
 
 
 def _row(run: PastRun) -> tuple[str, ...]:
     began = moment(run.started_at)
     when = "–" if began is None else f"{began:%Y-%m-%d %H:%M}"
-    name = _cut(PurePath(run.directory).name, _NAME)
+    name = cut(PurePath(run.directory).name, _NAME)
     if run.trouble is not None:
-        return (when, name, "–", "–", "–", "–", "–", _cut(f"cannot be read: {run.trouble}", _CLAUSE))
+        return (when, name, "–", "–", "–", "–", "–", cut(f"cannot be read: {run.trouble}", _CLAUSE))
     return (
         when,
         name,
         run.state,
-        _cut(_device(run), _NAME),
-        "–" if run.metric is None else _cut(run.metric.name, _NAME),
-        _cut(shlex.join(run.command), _COMMAND),
+        cut(counted(run.gpus) or "–", _NAME),
+        "–" if run.metric is None else cut(run.metric.name, _NAME),
+        cut(shlex.join(run.command), _COMMAND),
         _kept(run),
-        _cut(saved(run), _CLAUSE),
+        cut(saved(run), _CLAUSE),
     )
 
 
@@ -64,18 +64,15 @@ def saved(run: PastRun) -> str:
     if not run.gpus and run.state != RUNNING:
         return f"not tuned: {run.why}"
     if run.cap_w is None:
-        undecided = run.why == UNFINISHED
-        return "nothing is decided yet" if undecided and run.state == RUNNING else f"no cap kept: {_ended(run)}"
+        if run.why != UNFINISHED:
+            return f"no cap kept: {run.why}"
+        return "nothing is decided yet" if run.state == RUNNING else "no cap kept: killed before anything was decided"
     if run.saved is None or run.saved.energy_pct is None or run.saved.time_pct is None:
         return "not on record"
     label = " (emulated)" if run.modelled else ""
     energy = _change(-run.saved.energy_pct, run.saved.energy_stderr_pct, "")
     sure = f" ({LOW_CONFIDENCE})" if run.confidence == "low" else ""
     return f"{energy} energy{label}, time {_change(run.saved.time_pct, run.saved.time_stderr_pct, '+')}{sure}"
-
-
-def _ended(run: PastRun) -> str:
-    return "killed before anything was decided" if run.why == UNFINISHED else f"{run.why}"
 
 
 def _change(pct: float, stderr: float | None, sign: str) -> str:
@@ -88,12 +85,3 @@ def _kept(run: PastRun) -> str:
         return "–"
     found = [cap_w for cap_w in run.found_w if cap_w is not None]
     return f"{common_caps(run.cap_w)} of {common_caps(found)}" if found else common_caps(run.cap_w)
-
-
-def _device(run: PastRun) -> str:
-    names = ", ".join(dict.fromkeys(run.gpus))
-    return f"{len(run.gpus)} × {names}" if len(run.gpus) > 1 else names or "–"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

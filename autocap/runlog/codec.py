@@ -18,6 +18,8 @@ _T = typing.TypeVar("_T")
 _LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
+_hints = functools.cache(typing.get_type_hints)  # reading the hints takes longer than all the rest
+
 
 def encode(value: object) -> Json:
     """A record, or a part of one, as JSON values. Raises TypeError for what no record holds."""
@@ -70,11 +72,6 @@ def _decoded(kind: object, value: Json) -> object:
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):x}"
-
-
-@functools.cache  # reading the hints takes longer than all the rest
-def _hints(kind: type) -> dict[str, object]:
-    return typing.get_type_hints(kind)
 
 
 def _one_of(kinds: tuple[object, ...], value: Json) -> object:

@@ -77,7 +77,11 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
 
     Raises ActuatorUnavailable where what it names would not set them; `auto` tries it ourselves then.
     """
-    direct = Actuation(name="direct", gpus=device.gpus, guardian=lambda job: _own(device, job, new_guardian))
+    direct = Actuation(
+        name="direct",
+        gpus=device.gpus,
+        guardian=lambda job: new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job),
+    )
     if not isinstance(device, LendableDevice):
         return direct
     for name in registry.ours("holders"):
@@ -106,10 +110,6 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
                 withheld = True
                 break
     return replace(direct, passed_over="; ".join(refusals), withheld=withheld)
-
-
-def _own(device: Tunable, job: ProcessId | None, new_guardian: NewGuardian) -> LimitGuard:
-    return new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job)
 
 
 def _helped(device: LendableDevice) -> Actuation:

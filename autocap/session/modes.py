@@ -16,15 +16,17 @@ from autocap.config import RunConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, EngineUnavailable
 from autocap.job import child as child_job
+from autocap.job.attached import FollowedJob
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
+from autocap.progress.counting import Counting
 from autocap.session.caps import checker
 from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.place import Counting, JobThere, LocalPlace, Place
+from autocap.session.place import Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
@@ -46,7 +48,7 @@ def run(config: RunConfig, clock: SignalClock, place: Place | None = None, follo
 
     Raises AutocapError for what is wrong before the child runs.
     """
-    return _session(config, clock, JobOrigin.RUN, place or LocalPlace(), follower)
+    return _session(config, clock, JobOrigin.RUN, place or Place(), follower)
 
 
 def attach(config: RunConfig, clock: SignalClock, place: Place) -> int:
@@ -96,7 +98,9 @@ def _session(
                 memory = JobMemory.of(config.command, None if attached is None else attached.pid, user)
             if plan.warm_start is not None and source is not None:
                 plan.warm_start.require_node(None if node is None else node.name)
-        counting = stack.enter_context(_counter(config, origin, place, counted=source is not None))
+        progress = "none" if source is None else config.progress
+        ours = origin is not JobOrigin.ATTACH
+        counting = stack.enter_context(place.counting(progress, ours=ours, step_map_fd=config.step_map_fd))
         if attached is not None:
             counting.follow(attached.identity)
         output = stack.enter_context(RunOutput(config, clock, node))
@@ -191,7 +195,7 @@ def _source_or_why(
     return found, ""
 
 
-def _device_now(source: DeviceSource, job: JobThere, stack: ExitStack) -> Tunable:
+def _device_now(source: DeviceSource, job: FollowedJob, stack: ExitStack) -> Tunable:
     """The devices that a job uses at this moment, open until the stack closes. Raises DeviceError for none."""
     with privileged():  # whose files show what they use
         device = source.find(job.identity, math.inf)
@@ -201,14 +205,6 @@ def _device_now(source: DeviceSource, job: JobThere, stack: ExitStack) -> Tunabl
         )
     stack.callback(device.close)
     return device
-
-
-def _counter(config: RunConfig, origin: JobOrigin, place: Place, *, counted: bool) -> Counting:
-    return place.counting(
-        config.progress if counted else "none",
-        ours=origin is not JobOrigin.ATTACH,
-        step_map_fd=config.step_map_fd,
-    )
 
 
 def _start(

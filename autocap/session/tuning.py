@@ -24,12 +24,13 @@ from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
+from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
-from autocap.session.place import IterationSource, LocalPlace, Place
+from autocap.session.place import Place
 from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
@@ -81,11 +82,11 @@ class Tuning:
     inbox: Inbox
     recorder: Recorder
     plan: SearchPlan
-    counting: IterationSource
+    counting: Counting
     node: PowerSource | None = None
     memory: JobMemory | None = None
     prices: News | None = None
-    place: Place = field(default_factory=LocalPlace)
+    place: Place = field(default_factory=Place)
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)

@@ -44,13 +44,14 @@ def _document(summary: SweepSummary) -> Document:
     facts = [list(_facts(summary, panel, metric)) for panel in summary.panels]
     ended = summary.ended_because + (f"; runs left: {summary.runs_left}" if summary.runs_left else "")
     names = ", ".join(dict.fromkeys(gpu.name for panel in summary.panels for gpu in panel.gpus.gpus))
+    repeats = "one run" if summary.plan.repeats == 1 else f"up to {summary.plan.repeats} runs"
     return Document(
         kicker=f"autocap sweep · {names}",
         headline=_headline(summary),
         remarks=tuple(_remarks(summary)),
         aim="; ".join(
             [
-                f"{_repeats(summary.plan.repeats)} per cap in {summary.plan.order} order",
+                f"{repeats} per cap in {summary.plan.order} order",
                 *_meaning(summary),
                 f"ended: {ended}",
             ]
@@ -273,7 +274,3 @@ def _best_row(
 
 def _change(value: float, base: float) -> str:
     return "0" if value == base else f"{100 * (value / base - 1):+.1f}"
-
-
-def _repeats(repeats: int) -> str:
-    return "one run" if repeats == 1 else f"up to {repeats} runs"

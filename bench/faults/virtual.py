@@ -27,8 +27,8 @@ from autocap.limits.asking import Waiting
 from autocap.limits.heartbeat import Pulse
 from autocap.limits.journal import Entry
 from autocap.metrics import Metric
-from autocap.progress import Progress, StepProgress
-from autocap.records import SensorInfo, StepReading
+from autocap.progress.counting import Counting
+from autocap.records import StepReading
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
@@ -179,19 +179,15 @@ class _Job:
         return 0 if self.stage.library.physics().ended() else None
 
 
-@dataclass
-class _Steps:
+class _Steps(Counting):
     """The job's own count."""
 
-    stage: Stage
-    fault: str | None = None
-    remarks: tuple[str, ...] = ()
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._stage = stage
 
     def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        return self.stage.library.physics().steps()
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        return StepProgress()
+        return self._stage.library.physics().steps()
 
 
 class _Found(DeviceSource):

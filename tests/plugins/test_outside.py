@@ -59,6 +59,24 @@ class Here:
         target = Target(engine="mine", job=found.id)
         return Carrier(target=target, names=found.nodes, open=lambda: Channel([*LABELLED, *agent], job=found))
 """,
+    "mine_progress.py": """
+import time
+from autocap.progress.counting import Counting
+from autocap.records import StepReading
+
+class Ticks(Counting):
+    "As many iterations a second as the argument says."
+
+    kind, what = "ticks", "tick"
+
+    def __init__(self, argument, *, ours):
+        super().__init__()
+        self.hz, self.began_s = float(argument), time.monotonic()
+
+    def read(self, origin_s, *, needed=True):
+        count = int((time.monotonic() - self.began_s) * self.hz)
+        return StepReading(t_s=self.began_s + count / self.hz - origin_s, count=count) if count else None
+""",
     "mine_section.py": """
 from autocap.reports.document import Sentences
 
@@ -93,6 +111,8 @@ mine = mine_source
 hello = mine_command:Hello
 [autocap.devices]
 mycard = mine_device
+[autocap.progress]
+ticks = mine_progress:Ticks
 [autocap.sections]
 mine = mine_section:section
 worse = mine_section:broken
@@ -125,6 +145,7 @@ def test_a_command(outside: Path) -> None:
 
 def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
     words = ("--device", "emulated", "--no-memory", "--strategy", "lowest", "--metric", "ed3p", "--carbon", "mine:DE")
+    words += ("--progress", "ticks:20")
 
     run = autocap(outside, "run", *words, "--out", "run", "--", *SLEEPS)
 
@@ -132,12 +153,15 @@ def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
     events = [json.loads(line) for line in (outside / "run/events.jsonl").read_text().splitlines()]
     assert (events[0]["strategy"], events[0]["metric"]["name"]) == ("lowest", "ed3p")
     assert [one["value"] for one in events if one["event"] == "quoted"][:1] == [123.0]
+    assert [one["kind"] for one in events if one["event"] == "progress_found"] == ["ticks"]
     report = autocap(outside, "report", "run")
     assert report.returncode == 0
     assert f"{len(events)} events, says mine" in report.stdout
     assert "the section worse of this report failed: LookupError: nothing" in report.stdout
     refused = autocap(outside, "run", "--device", "emulated", "--carbon", "mine", "--", "true")
     assert "unknown source 'mine'; give a number" in refused.stderr
+    refused = autocap(outside, "attach", "--pid", "1", "--progress", "tics:2")
+    assert "unknown progress 'tics:2' (did you mean ticks?)" in refused.stderr
 
 
 def test_a_device_and_a_transport(outside: Path) -> None:

@@ -11,10 +11,11 @@ from autocap.workloads.models import NETWORKS, Network, find, sample_shape, summ
 @pytest.fixture(scope="module", autouse=True)
 def _torch() -> None:
     """Not above: it costs every process that collects the tests more than a second."""
-    global torch, nn, source, CPU, step
+    global torch, nn, source, TrainConfig, CPU, step
     import torch
     from torch import nn
 
+    from autocap.workloads.config import TrainConfig
     from autocap.workloads.data import source
     from tests.doubles.workload_jobs import CPU, step
 
@@ -113,7 +114,8 @@ def test_the_smallest_sizes_are_the_smallest_that_train(name: str, monkeypatch: 
 def test_the_loss_falls_on_a_small_fixed_set(name: str, steps: int, faster: float, one_thread: None) -> None:
     network = find(name)
     size = max(network.smallest_image, 32)
-    batch = source(network, samples=4, batch_size=4, size=size, seed=0, device=CPU).batch(0)
+    config = TrainConfig(network=network, batch_size=4, image_size=size, samples=4, seed=0)
+    batch = source(config, CPU).batch(0)
     trained = step(network, image_size=size, faster=faster)
 
     losses = [trained(*batch).item() for _ in range(steps)]

@@ -23,7 +23,7 @@ IMAGENET_CLASSES = 1000
 class Network:
     """One network that can be trained.
 
-    builder: `module:function` that returns it, of this package, called with the number of classes. classes: `None`
+    builder: `module:name` of what makes it, of this package, called with the number of classes. classes: `None`
     for the load forecast, which is a regression. batch_size: samples per step. image_size: pixels per side, or hours of
     load. smallest_image: the network can be trained from here on; smallest_single: with a batch of one, which batch
     normalisation takes only while a channel keeps more than one value, `None` for never. learning_rate: of SGD
@@ -47,12 +47,12 @@ class Network:
 
 
 def _network(
-    name: str, family: str, batch_size: int, image_size: int, *, smallest: tuple[int, int | None], rate: float
+    name: str, builder: str, batch_size: int, image_size: int, *, smallest: tuple[int, int | None], rate: float
 ) -> Network:
     return Network(
         name=name,
-        builder=f"{family}:{name}",
-        classes=None if family == "lstm" else IMAGENET_CLASSES,
+        builder=builder,
+        classes=None if name == "lstm" else IMAGENET_CLASSES,
         batch_size=batch_size,
         image_size=image_size,
         smallest_image=smallest[0],
@@ -64,18 +64,18 @@ def _network(
 NETWORKS = {
     network.name: network
     for network in (
-        _network("alexnet", "alexnet", 128, 224, smallest=(63, 63), rate=0.02),
-        _network("vgg16", "vgg", 128, 224, smallest=(32, 32), rate=0.01),
-        _network("vgg16_bn", "vgg", 64, 224, smallest=(32, 32), rate=0.01),
-        _network("vgg19", "vgg", 128, 224, smallest=(32, 32), rate=0.01),
-        _network("vgg19_bn", "vgg", 64, 224, smallest=(32, 32), rate=0.01),
-        _network("inception3", "inception3", 128, 299, smallest=(75, None), rate=0.1),
-        _network("inception4", "inception4", 64, 299, smallest=(75, 107), rate=0.1),
-        _network("resnet18", "resnet", 128, 224, smallest=(1, 33), rate=0.1),
-        _network("resnet50", "resnet", 128, 224, smallest=(1, 33), rate=0.1),
-        _network("resnet152", "resnet", 64, 224, smallest=(1, 33), rate=0.1),
-        _network("xception", "xception", 64, 299, smallest=(7, 39), rate=0.1),
-        _network("lstm", "lstm", 64, 168, smallest=(1, 1), rate=1e-3),
+        _network("alexnet", "alexnet:AlexNet", 128, 224, smallest=(63, 63), rate=0.02),
+        _network("vgg16", "vgg:vgg16", 128, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg16_bn", "vgg:vgg16_bn", 64, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg19", "vgg:vgg19", 128, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg19_bn", "vgg:vgg19_bn", 64, 224, smallest=(32, 32), rate=0.01),
+        _network("inception3", "inception3:Inception3", 128, 299, smallest=(75, None), rate=0.1),
+        _network("inception4", "inception4:Inception4", 64, 299, smallest=(75, 107), rate=0.1),
+        _network("resnet18", "resnet:resnet18", 128, 224, smallest=(1, 33), rate=0.1),
+        _network("resnet50", "resnet:resnet50", 128, 224, smallest=(1, 33), rate=0.1),
+        _network("resnet152", "resnet:resnet152", 64, 224, smallest=(1, 33), rate=0.1),
+        _network("xception", "xception:Xception", 64, 299, smallest=(7, 39), rate=0.1),
+        _network("lstm", "lstm:LoadForecast", 64, 168, smallest=(1, 1), rate=1e-3),
     )
 }
 

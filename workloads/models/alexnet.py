@@ -14,13 +14,8 @@ _HEAD_SIZE = 6  # pixels per side in front of the head, at 224 pixels in
 _HIDDEN = 4096  # units in each hidden layer of the head
 
 
-def alexnet(classes: int) -> nn.Module:
-    """8 weighted layers, 62,378,344 parameters at 1000 classes."""
-    return AlexNet(classes)
-
-
 class AlexNet(nn.Module):
-    """Five convolutions and a head of three linear layers.
+    """Five convolutions and a head of three linear layers: 8 weighted layers.
 
     Takes images, shape (n, 3, h, w), h and w at least 63; gives logits, shape (n, classes).
     """

@@ -1,6 +1,6 @@
 """Inception v3 (Szegedy et al. 2016, "Rethinking the Inception Architecture for Computer Vision", table 1).
 
-With the auxiliary classifier on the 17x17 grid: 27,161,264 parameters at 1000 classes, 23,834,568 without it.
+With the auxiliary classifier on the 17x17 grid, which has 3,326,696 parameters, 27,161,264 at 1000 classes.
 """
 
 from torch import Tensor, nn
@@ -10,11 +10,6 @@ from autocap.workloads.models.blocks import global_average, initialise_convoluti
 from autocap.workloads.models.inception import Branches, chain, conv, crossed, pooled, shrink, shrink_pool
 
 _AUXILIARY_POOL = 5  # pixels per side, every third, and the kernel that follows
-
-
-def inception3(classes: int) -> nn.Module:
-    """27,161,264 parameters at 1000 classes, of which the auxiliary head has 3,326,696."""
-    return Inception3(classes)
 
 
 class Inception3(nn.Module):

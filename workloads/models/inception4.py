@@ -8,11 +8,6 @@ from autocap.workloads.models.blocks import global_average, initialise_convoluti
 from autocap.workloads.models.inception import Branches, chain, conv, crossed, pooled, shrink, shrink_pool
 
 
-def inception4(classes: int) -> nn.Module:
-    """42,679,816 parameters at 1000 classes."""
-    return Inception4(classes)
-
-
 class Inception4(nn.Module):
     """Stem, 4 + 7 + 3 blocks of parallel branches with a reduction between, global average, linear head.
 

@@ -9,11 +9,6 @@ from torch import Tensor, nn
 _UNITS = 48
 
 
-def lstm() -> nn.Module:
-    """9,841 parameters."""
-    return LoadForecast()
-
-
 class LoadForecast(nn.Module):
     """From a window of hourly load to the hours of the window that follows.
 

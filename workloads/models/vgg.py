@@ -4,6 +4,8 @@ Configurations D (16 weighted layers) and E (19) of table 1, each also with batc
 convolution, which the paper predates and Caspart et al. 2022 train.
 """
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from autocap.workloads.models.blocks import classifier, initialise_convolutions
@@ -13,26 +15,6 @@ VGG16 = (2, 2, 3, 3, 3)  # convolutions of each width
 VGG19 = (2, 2, 4, 4, 4)
 _HEAD_SIZE = 7  # pixels per side in front of the head, at 224 pixels in
 _HIDDEN = 4096  # units in each hidden layer of the head
-
-
-def vgg16(classes: int) -> nn.Module:
-    """138,357,544 parameters at 1000 classes."""
-    return VGG(VGG16, classes, normalised=False)
-
-
-def vgg16_bn(classes: int) -> nn.Module:
-    """138,365,992 parameters at 1000 classes."""
-    return VGG(VGG16, classes, normalised=True)
-
-
-def vgg19(classes: int) -> nn.Module:
-    """143,667,240 parameters at 1000 classes."""
-    return VGG(VGG19, classes, normalised=False)
-
-
-def vgg19_bn(classes: int) -> nn.Module:
-    """143,678,248 parameters at 1000 classes."""
-    return VGG(VGG19, classes, normalised=True)
 
 
 class VGG(nn.Module):
@@ -62,3 +44,10 @@ class VGG(nn.Module):
         features: Tensor = self.resize(self.features(images))
         logits: Tensor = self.head(features.flatten(1))
         return logits
+
+
+# With their parameters at 1000 classes.
+vgg16 = partial(VGG, VGG16, normalised=False)  # 138,357,544
+vgg16_bn = partial(VGG, VGG16, normalised=True)  # 138,365,992
+vgg19 = partial(VGG, VGG19, normalised=False)  # 143,667,240
+vgg19_bn = partial(VGG, VGG19, normalised=True)  # 143,678,248

@@ -1,4 +1,5 @@
-"""Xception (Chollet 2017, "Xception: Deep Learning with Depthwise Separable Convolutions", figure 5)."""
+"""Xception (Chollet 2017, "Xception: Deep Learning with Depthwise Separable Convolutions", figure 5):
+22,855,952 parameters at 1000 classes."""
 
 from torch import Tensor, nn
 
@@ -6,11 +7,6 @@ from autocap.workloads.models.blocks import conv_norm, global_average, initialis
 
 _EPS = 1e-3  # of batch normalisation, as in the author's code
 _MIDDLE_BLOCKS = 8
-
-
-def xception(classes: int) -> nn.Module:
-    """22,855,952 parameters at 1000 classes."""
-    return Xception(classes)
 
 
 class Xception(nn.Module):

@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from autocap.devices.base import CheckCaps
 from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
-from autocap.errors import UsageError
-from autocap.text import did_you_mean
 
 if TYPE_CHECKING:
     from autocap.clock import Clock
@@ -17,12 +15,9 @@ __all__ = ["EmulatedDevice", "check_argument", "limits_from_outside", "open_sour
 
 def check_argument(profile: str) -> None:
     """Raises UsageError for a profile that there is none of."""
-    from autocap.devices.model import profile_names  # what it needs is slow to import, as numpy is below
+    from autocap.devices.model import require_profile  # what it needs is slow to import, as numpy is below
 
-    known = profile_names()
-    if profile not in known:
-        meant = did_you_mean(profile, known)
-        raise UsageError(f"unknown profile '{profile}'{meant}; choose one of {', '.join(known)}")
+    require_profile(profile)
 
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None) -> "EmulatedSource":

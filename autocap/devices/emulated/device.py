@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # the watchdog needs `limits_from_outside` alone and must not
     from numpy.random import Generator
 
     from autocap.devices.model.profiles import Profile
-    from autocap.devices.model.sensor import SensorModel
 
 KIND = "emulated"
 UNREAD_S = 1.5  # a device that nobody read for so long is at its default cap; the guardian gives a hang 2 s
@@ -61,18 +60,16 @@ class EmulatedDevice:
         clock: Clock,
         rng: "Generator",
         observe: bool = False,
-        sensor_model: "SensorModel | None" = None,
     ) -> None:
-        """clock: stamps the readings. rng: the sensor's own. observe: power at the default cap, and nothing stopped.
-
-        sensor_model: by default a Turing board's, every 100 ms the mean of the last 100 ms.
+        """clock: stamps the readings. rng: of the sensor, a Turing board's, every 100 ms the mean of the last 100 ms.
+        observe: power at the default cap, and nothing stopped.
         """
         from autocap.devices.model.sensor import PRESETS, PowerSensor
 
         self._profile = profile
         self._clock = clock
         self._observe = observe
-        self._sensor = PowerSensor(sensor_model or PRESETS["turing"], rng)
+        self._sensor = PowerSensor(PRESETS["turing"], rng)
         self._default = self._point(profile.cap_range.default_w)
         self._asked = self._default
         self._job: ProcessId | None = None

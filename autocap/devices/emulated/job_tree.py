@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autocap.errors import DeviceError
 from autocap.job.invoking_user import unprivileged
-from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, tree
+from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, status, tree
 
 _PROC = Path("/proc")
 _SCHED_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h: time on a CPU, in nanoseconds
@@ -180,7 +180,6 @@ def require_own(root: ProcessId, uid: int | None = None) -> None:
 
 def _real_uid(pid: int) -> int | None:
     try:
-        status = (_PROC / str(pid) / "status").read_text()
+        return int(status(pid)["Uid"].split()[0])
     except OSError:  # gone meanwhile
         return None
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))

@@ -7,9 +7,14 @@ a log shows of the jitter of an update, 1.5 to 3 ms, is mostly the reader's: the
 of a 20 ms wave in the logs are blurred.
 """
 
+from dataclasses import replace
+
 from autocap.devices.model.sensor import SensorModel
 
 _AT_LIMIT = 0.015  # 0.8 to 2.4 % where cards regulate
+_AVERAGING = SensorModel(
+    update_s=0.100, window_s=1.0, update_jitter=0.0008, phase_jitter_s=0.001, limit_noise=_AT_LIMIT, quantum_w=0.01
+)
 
 LOGGED = {
     "titan-x": SensorModel(
@@ -50,46 +55,10 @@ LOGGED = {
         limit_noise=_AT_LIMIT,
         quantum_w=0.01,
     ),
-    "rtx-3090-logged": SensorModel(
-        update_s=0.09997,
-        window_s=0.100,
-        update_jitter=0.0008,
-        phase_jitter_s=0.001,
-        noise=0.0016,
-        noise_correlation=0.96,
-        limit_noise=_AT_LIMIT,
-        quantum_w=0.01,
-    ),
-    "rtx-4090-logged": SensorModel(
-        update_s=0.100,
-        window_s=0.110,
-        update_jitter=0.0008,
-        phase_jitter_s=0.001,
-        noise=0.0004,
-        noise_correlation=0.53,
-        limit_noise=_AT_LIMIT,
-        quantum_w=0.01,
-    ),
-    "a5000": SensorModel(
-        update_s=0.100,
-        window_s=1.0,
-        update_jitter=0.0008,
-        phase_jitter_s=0.001,
-        noise=0.0004,
-        noise_correlation=0.95,
-        limit_noise=_AT_LIMIT,
-        quantum_w=0.01,
-    ),
-    "h100-average": SensorModel(
-        update_s=0.100,
-        window_s=1.0,
-        update_jitter=0.0008,
-        phase_jitter_s=0.001,
-        noise=0.0002,
-        noise_correlation=0.87,
-        limit_noise=0.018,
-        quantum_w=0.01,
-    ),
+    "rtx-3090-logged": replace(_AVERAGING, update_s=0.09997, window_s=0.100, noise=0.0016, noise_correlation=0.96),
+    "rtx-4090-logged": replace(_AVERAGING, window_s=0.110, noise=0.0004, noise_correlation=0.53),
+    "a5000": replace(_AVERAGING, noise=0.0004, noise_correlation=0.95),
+    "h100-average": replace(_AVERAGING, noise=0.0002, noise_correlation=0.87, limit_noise=0.018),
     # 439 to 554 ms between readings.
     "laptop": SensorModel(
         update_s=0.515,

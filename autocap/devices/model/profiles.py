@@ -14,15 +14,13 @@ Both are smooth and monotone over the whole range. `python -m bench.tables.fit_p
 import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, TypedDict, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.devices.model import DATA
-from autocap.errors import UsageError
+from autocap.devices.model import DATA, require_profile
 from autocap.records import CapRange
-from autocap.text import did_you_mean
 
 Floats = NDArray[np.float64]
 Caps = TypeVar("Caps", float, Floats)  # one cap or many, watts; what follows from them has the same form
@@ -115,43 +113,18 @@ def _like(cap_w: Caps, value: Floats) -> Caps:
 
 def load(name: str) -> Profile:
     """The profile of that name. Raises UsageError with the names that there are."""
-    known = _profiles()
-    if name not in known:
-        raise UsageError(f"unknown profile '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}")
-    return known[name]
-
-
-class _Card(TypedDict):
-    gpu_name: str
-    cap_min_w: float
-    cap_max_w: float
-    cap_default_w: float
-    idle_w: float
-
-
-class _Curve(TypedDict):
-    card: str
-    network: str
-    batch_size: int
-    default_time_s: float
-    shape: dict[str, float]
-
-
-class _Data(TypedDict):
-    source: str
-    cards: dict[str, _Card]
-    curves: list[_Curve]
+    require_profile(name)
+    return _profiles()[name]
 
 
 @cache
 def _profiles() -> dict[str, Profile]:
-    data = cast(_Data, json.loads(DATA.read_text(encoding="utf-8")))  # test_profiles reads every entry
-    profiles = (_profile(data, curve) for curve in data["curves"])
+    data = json.loads(DATA.read_text(encoding="utf-8"))  # test_profiles reads every entry
+    profiles = (_profile(curve, data["cards"][curve["card"]], data["source"]) for curve in data["curves"])
     return {profile.name: profile for profile in profiles}
 
 
-def _profile(data: _Data, curve: _Curve) -> Profile:
-    card = data["cards"][curve["card"]]
+def _profile(curve: dict[str, Any], card: dict[str, Any], source: str) -> Profile:
     return Profile(
         name=f"{curve['card']}/{curve['network']}",
         gpu_name=card["gpu_name"],
@@ -160,5 +133,5 @@ def _profile(data: _Data, curve: _Curve) -> Profile:
         default_time_s=curve["default_time_s"],
         idle_w=card["idle_w"],
         shape=CurveShape(**curve["shape"]),
-        source=data["source"],
+        source=source,
     )

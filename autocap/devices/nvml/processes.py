@@ -7,44 +7,43 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.nvml.job_gpus import ProcessFacts
-from autocap.job.processes import Roots, environment, tree
+from autocap.job.processes import Roots, environment, status, tree
 
 _PROC = Path("/proc")
 _GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
 _CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under WSL; monitors open neither
 
 
-def of_tree(job: Roots, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
-    """The facts of every process of a job. proc: instead of /proc."""
-    return of_pids((process.pid for process in tree(job)), proc)
+def of_tree(job: Roots) -> tuple[ProcessFacts, ...]:
+    """The facts of every process of a job."""
+    return of_pids(process.pid for process in tree(job))
 
 
 def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
     """The facts of those processes that are there."""
-    found = [_facts(proc / str(pid)) for pid in pids]
+    found = [_facts(pid, proc) for pid in pids]
     return tuple(facts for facts in found if facts is not None)
 
 
-def keep_from_children(proc: Path = _PROC) -> None:
+def keep_from_children() -> None:
     """Mark the GPU files that a library of ours has opened: a child that inherited them would seem to use them."""
-    for link in (proc / "self/fd").iterdir():
+    for link in (_PROC / "self/fd").iterdir():
         with suppress(OSError):  # the listing's own descriptor
             if os.readlink(link).startswith("/dev/nvidia"):
                 os.set_inheritable(int(link.name), False)
 
 
-def _facts(folder: Path) -> ProcessFacts | None:
+def _facts(pid: int, proc: Path) -> ProcessFacts | None:
     try:
-        lines = (folder / "status").read_text().splitlines()
+        said = status(pid, proc)
     except OSError:  # it has ended
         return None
-    status = dict(line.split(":", 1) for line in lines)
     # Kernels before 4.1 have no NSpid line.
-    ns_pids = tuple(map(int, status.get("NSpid", status["Pid"]).split()))
-    uid = int(status["Uid"].split()[0])
+    ns_pids = tuple(map(int, said.get("NSpid", said["Pid"]).split()))
+    uid = int(said["Uid"].split()[0])
     try:
-        files = _open_files(folder / "fd")
-        variables = environment(int(folder.name), folder.parent)
+        files = _open_files(proc / str(pid) / "fd")
+        variables = environment(pid, proc)
     except PermissionError:
         return ProcessFacts(ns_pids=ns_pids, uid=uid, readable=False)
     except OSError:

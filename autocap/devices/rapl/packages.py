@@ -54,11 +54,11 @@ class RaplPackage:
         return _lowest_w(self.limits)
 
 
-def inventory(sysfs: Sysfs | None = None, proc: Path = Path("/proc")) -> tuple[RaplPackage, ...]:
+def inventory(sysfs: Sysfs | None = None) -> tuple[RaplPackage, ...]:
     """Every package, in the kernel's order. Raises DeviceUnavailable where there is none, ZoneError where a limit
     cannot be read."""
     sysfs = sysfs or Sysfs()
-    model, places = _model(proc), _places(sysfs)
+    model, places = _model(), _places(sysfs)
     return tuple(_described(package, model, places) for package in find_packages(sysfs))
 
 
@@ -132,9 +132,9 @@ def _die(sysfs: Sysfs, folder: Path) -> int:
         return 0
 
 
-def _model(proc: Path) -> str:
+def _model() -> str:
     with suppress(OSError):
-        for line in (proc / "cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()

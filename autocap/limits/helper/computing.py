@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import DeviceError
+from autocap.job.processes import has_ended, status
 from autocap.limits.helper.namespaces import HERE, entered_from, namespace_of
-from autocap.limits.helper.who import Peer, has_ended, user_name
+from autocap.limits.helper.who import Peer, user_name
 
 _PROC = Path("/proc")
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's PROC_PID_INIT_INO
@@ -94,13 +95,12 @@ def user_of(pid: int, proc: Path = _PROC) -> User:
     except OSError:
         return User(pid=pid)
     try:
-        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
-        uid = next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
+        uid = int(status(pid, proc)["Uid"].split()[0])
         namespace = namespace_of(pid, proc)
         by = uid if namespace == HERE else entered_from(pid, proc)
         # Alive now, so the number was its own all the while.
         return User(pid=pid) if has_ended(fd) else User(pid=pid, uid=uid, namespace=namespace, by=by)
-    except (OSError, StopIteration, ValueError):
+    except (OSError, LookupError, ValueError):
         return User(pid=pid)
     finally:
         with suppress(OSError):

@@ -4,6 +4,8 @@ containers is uid 0 in both."""
 import os
 from pathlib import Path
 
+from autocap.job.processes import status
+
 _PROC = Path("/proc")
 _MOST_ANCESTORS = 256
 HERE = "here"  # our own namespace
@@ -12,10 +14,10 @@ HERE = "here"  # our own namespace
 def namespace_of(pid: int, proc: Path = _PROC) -> str | None:
     """`HERE`, or a name that only processes of the same other namespace have; `None` where that cannot be told, as of a
     namespace that we do not see into (pid 0), and where the kernel shows it to CAP_SYS_PTRACE alone."""
-    status = _status(pid, proc)
-    if status is None:
+    said = _said(pid, proc)
+    if said is None:
         return None
-    if len(status.get("NSpid", "").split()) <= 1:  # kernels before 4.1 have no such line
+    if len(said.get("NSpid", "").split()) <= 1:  # kernels before 4.1 have no such line
         return HERE
     try:
         return os.readlink(proc / str(pid) / "ns/pid")
@@ -27,20 +29,17 @@ def entered_from(pid: int, proc: Path = _PROC) -> int | None:
     """The user of whoever, in our own namespace, started what a process of another one descends from; `None` where that
     cannot be told."""
     for _ in range(_MOST_ANCESTORS):
-        status = _status(pid, proc)
-        if status is None:
+        said = _said(pid, proc)
+        if said is None:
             return None
-        if len(status.get("NSpid", "").split()) <= 1:
-            return int(status["Uid"].split()[0])
-        pid = int(status["PPid"])
+        if len(said.get("NSpid", "").split()) <= 1:
+            return int(said["Uid"].split()[0])
+        pid = int(said["PPid"])
     return None
 
 
-def _status(pid: int, proc: Path) -> dict[str, str] | None:
-    if pid <= 0:
-        return None
+def _said(pid: int, proc: Path) -> dict[str, str] | None:
     try:
-        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+        return status(pid, proc) if pid > 0 else None
     except OSError:
         return None
-    return {name: value for name, _, value in (line.partition(":") for line in lines)}

@@ -4,14 +4,13 @@ import ctypes
 import errno
 import os
 import pwd
-import select
 import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.devices.permission import is_namespaced
-from autocap.job.processes import identify
+from autocap.job.processes import has_ended, identify
 from autocap.limits.helper.namespaces import HERE, namespace_of
 from autocap.limits.helper.subordinates import owner_of
 from autocap.limits.vital_signs import Look, VitalSigns
@@ -150,13 +149,6 @@ class PeerProcess:
             self._signs.close()
         if self.fd is not None:
             os.close(self.fd)
-
-
-def has_ended(pidfd: int) -> bool:
-    """Whether the process of a pidfd has ended; a zombie has."""
-    end = select.poll()
-    end.register(pidfd, select.POLLIN)
-    return bool(end.poll(0))
 
 
 def _pidfd(connection: socket.socket, pid: int) -> int | None:

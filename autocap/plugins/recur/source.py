@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Protocol, Self
 
-from autocap.clock import RunClock
-from autocap.job.processes import ProcessId
-from autocap.progress import Progress
+from autocap.clock import Clock, RunClock
+from autocap.progress.counting import Counting
 from autocap.progress.regex import Relay
 from autocap.progress.values import ReportedValue, ValueFile
-from autocap.records import SensorInfo, StepReading
-from autocap.session.place import Counting, LocalPlace
+from autocap.session.place import Place
 
 _STDOUT = 1
 
@@ -74,64 +72,36 @@ class TargetSource:
             self._relay.drain(self._clock)
 
 
-class TargetCounting:
+class TargetCounting(Counting):
     """Counts iterations as another does, and has the target's values read beside it."""
 
-    def __init__(self, counting: Counting, source: TargetSource) -> None:
-        self._counting, self._source = counting, source
-
-    def __enter__(self) -> Self:
-        self._counting.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._counting.__exit__(*error)
-
-    @property
-    def fault(self) -> str | None:
-        """As Counting has it."""
-        return self._counting.fault
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """As Counting has it."""
-        return self._counting.remarks
-
-    def follow(self, job: ProcessId | None) -> None:
-        """As Counting has it."""
-        self._counting.follow(job)
+    def __init__(self, beneath: Counting, source: TargetSource) -> None:
+        super().__init__(beneath)
+        self._source = source
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """As Counting has it."""
-        return self._source.environment(self._counting.environment(base))
+        return self._source.environment(super().environment(base))
 
     @contextmanager
     def child_stdout(self) -> Iterator[int | None]:
         """As Counting has it."""
-        with self._counting.child_stdout() as beneath, self._source.child_stdout(beneath) as descriptor:
+        with super().child_stdout() as beneath, self._source.child_stdout(beneath) as descriptor:
             yield descriptor
 
-    def drain(self, clock: RunClock) -> None:
+    def drain(self, clock: Clock) -> None:
         """As Counting has it."""
         self._source.drain()
-        self._counting.drain(clock)
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        """As Counting has it."""
-        return self._counting.read(origin_s, needed=needed)
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        """As Counting has it."""
-        return self._counting.progress(sensor)
+        super().drain(clock)
 
 
-class TargetPlace(LocalPlace):
+class TargetPlace(Place):
     """This machine, with the target's values read."""
 
     def __init__(self, source: TargetSource) -> None:
         super().__init__()
         self._source = source
 
-    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:  # type: ignore[override]  # all that Place promises
+    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
         """As Place has it."""
         return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self._source)

@@ -147,10 +147,6 @@ def _of_metrics(curve: Curve, names: Iterable[str]) -> tuple[Plot, ...]:
     return tuple(_of_metric(curve, name) for name in names)
 
 
-def _names(curve: Curve) -> list[str]:
-    return [ENERGY, TIME, *(name for name in curve.metrics if name != ENERGY)]
-
-
 def _of_metric(curve: Curve, name: str) -> Plot:
     style = _STYLES.get(name, _OTHER)
     marks: list[Mark] = []
@@ -167,9 +163,7 @@ def _of_metric(curve: Curve, name: str) -> Plot:
 
 def _of_curve(curve: Curve) -> Plot:
     marks: list[Mark] = []
-    for name in _names(curve):
-        if name == "ed2p":
-            continue
+    for name in (ENERGY, TIME, *(name for name in curve.metrics if name not in (ENERGY, "ed2p"))):
         style = _STYLES.get(name, _OTHER)
         cap_w, value, error = _series(curve.measured, name)
         thin = Style(colour=style.colour, dash=style.dash, width=_MEASURED_WIDTH)

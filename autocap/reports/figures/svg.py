@@ -35,10 +35,11 @@ def render(picture: Picture, width: float, kind: str) -> str:
     """The picture as an SVG element of that width, pixels. kind: its class, which makes its ids its own as well."""
     name = f"{picture.name}-{kind}"
     elements, bottom = _elements(picture, width, name)
+    said = f"{picture.note}. {picture.caption}" if picture.note else picture.caption
     return (
         f'<svg class="{kind}" viewBox="0 0 {width:g} {bottom:.0f}" role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{ink.escape(picture.title)}</title>'
-        f'<desc id="{name}-d">{ink.escape(_said(picture))}</desc>{elements}</svg>'
+        f'<desc id="{name}-d">{ink.escape(said)}</desc>{elements}</svg>'
     )
 
 
@@ -69,10 +70,6 @@ def _elements(picture: Picture, width: float, name: str) -> tuple[str, float]:
         out, top = out + key, top + _LINE / 2
     panels, bottom = (_above_each_other if picture.one_x else _in_columns)(picture, top, width, name)
     return "".join(out + panels), bottom
-
-
-def _said(picture: Picture) -> str:
-    return f"{picture.note}. {picture.caption}" if picture.note else picture.caption
 
 
 def _above_each_other(picture: Picture, top: float, width: float, name: str) -> _Drawn:

@@ -15,9 +15,7 @@ class BudgetExporter(Collector):
     """Serves `/metrics` from its start until it is closed. values: what holds now, by name of a metric and the labels
     of each value; called in the server's threads."""
 
-    def __init__(
-        self, address: str, port: int, values: "Callable[[], dict[str, list[tuple[dict[str, str], float]]]]"
-    ) -> None:
+    def __init__(self, address: str, port: int, values: Callable[[], Values]) -> None:
         self._values = values
         self._server = serve(self, address, port)
 

@@ -4,13 +4,12 @@ One thread, no more than so many connections at a time, and each of them closed 
 whatever it did or did not do until then. One more is closed at once.
 """
 
-import os
-import selectors
+import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -43,127 +42,73 @@ def serve(collector: Collector, address: str, port: int, *, longest_s: float = L
         ) from error
 
 
-@dataclass(slots=True, kw_only=True)
-class _Connection:
-    """until_s: when it is closed. asked: of the request so far. answer: what is left to send, once that is whole."""
-
-    socket: socket.socket
-    until_s: float
-    asked: bytes = b""
-    answer: memoryview | None = field(default=None)
-
-
 class ScrapeServer:
     """Answers with a WSGI application from its start until it is closed. Raises OSError where it cannot listen."""
 
-    def __init__(
-        self, address: str, port: int, application: Application, *, longest_s: float = LONGEST_S,
-        most: int = MOST_CONNECTIONS,
-    ) -> None:  # fmt: skip
-        self._application, self._longest_s, self._most = application, longest_s, most
+    def __init__(self, address: str, port: int, application: Application, *, longest_s: float = LONGEST_S) -> None:
+        self._application, self._longest_s = application, longest_s
         family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         self._listener = _listening(family, place)
-        self._listens_from_s = 0.0  # not before
-        self._connections: dict[int, _Connection] = {}
-        self._ready = selectors.DefaultSelector()
-        self._stop, self._stopper = os.pipe()
-        self._ready.register(self._stop, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="exporter", daemon=True)
+        self._connected = 0
+        self._loop = asyncio.new_event_loop()
+        self._serving = self._loop.create_task(self._serve())
+        self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End at once, whoever is connected."""
-        os.write(self._stopper, b"x")
-        self._thread.join()
-        os.close(self._stopper)
+        """End at once, whoever is connected; more calls do nothing."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+            self._thread.join()
 
-    def _serve(self) -> None:
-        listening = False
-        while True:
-            now_s = time.monotonic()
-            if listening != (now_s >= self._listens_from_s):
-                listening = not listening
-                if listening:
-                    self._ready.register(self._listener, selectors.EVENT_READ)
-                else:
-                    self._ready.unregister(self._listener)
-            for key, _ in self._ready.select(self._patience_s(now_s, listening)):
-                if key.fd == self._stop:
-                    return self._end()
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fd in self._connections:
-                    self._go_on(self._connections[key.fd])
-            now_s = time.monotonic()
-            for connection in [one for one in self._connections.values() if one.until_s <= now_s]:
-                self._close(connection)
+    def _run(self) -> None:
+        with closing(self._loop), self._listener, suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._serving)
 
-    def _patience_s(self, now_s: float, listening: bool) -> float | None:
-        """How long nothing needs to be done; `None` for ever."""
-        times_s = [one.until_s for one in self._connections.values()]
-        times_s += [] if listening else [self._listens_from_s]
-        return max(0.0, min(times_s) - now_s) if times_s else None
+    async def _serve(self) -> None:
+        somebody = asyncio.Event()
+        async with asyncio.TaskGroup() as attended:
+            while True:
+                somebody.clear()
+                self._loop.add_reader(self._listener, somebody.set)
+                await somebody.wait()
+                self._loop.remove_reader(self._listener)
+                with suppress(OSError):  # nobody is left, or no descriptor
+                    for _ in range(_AT_ONCE):
+                        self._accept(attended)
+                await asyncio.sleep(_MOMENT_S)
 
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                accepted, _ = self._listener.accept()
-            except OSError:  # nobody is left, or no descriptor
-                break
-            if len(self._connections) >= self._most:
-                accepted.close()
-                continue
-            accepted.setblocking(False)
-            try:
-                self._ready.register(accepted, selectors.EVENT_READ)
-            except OSError:  # the kernel watches no more for this user
-                accepted.close()
-                break
-            until_s = time.monotonic() + self._longest_s
-            self._connections[accepted.fileno()] = _Connection(socket=accepted, until_s=until_s)
-        self._listens_from_s = time.monotonic() + _MOMENT_S
-
-    def _go_on(self, connection: _Connection) -> None:
-        """Read on, or send on."""
-        try:
-            if connection.answer is None:
-                self._read(connection)
-            else:
-                connection.answer = connection.answer[connection.socket.send(connection.answer) :]
-                if not connection.answer:
-                    self._close(connection)
-        except BlockingIOError:
+    def _accept(self, attended: asyncio.TaskGroup) -> None:
+        """Who waits; not with `sock_accept`, which loses a connection that comes as it is cancelled."""
+        accepted, _ = self._listener.accept()
+        if self._connected >= MOST_CONNECTIONS:
+            accepted.close()
             return
-        except OSError:  # it has gone
-            self._close(connection)
+        accepted.setblocking(False)
+        self._connected += 1
+        attended.create_task(self._attend(accepted)).add_done_callback(partial(self._part, accepted))
 
-    def _read(self, connection: _Connection) -> None:
-        data = connection.socket.recv(_MOST_BYTES)
-        connection.asked += data
-        head, whole, _ = connection.asked.partition(b"\r\n\r\n")
-        if whole and len(head) <= _MOST_BYTES:
-            answer = _answer(head, self._application)
-        elif len(connection.asked) > _MOST_BYTES:
-            answer = _response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif not data:
-            self._close(connection)
-            return
-        else:
-            return
-        connection.answer = memoryview(answer)
-        self._ready.modify(connection.socket, selectors.EVENT_WRITE)
+    async def _attend(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # it has gone, or its time is over
+            async with asyncio.timeout(self._longest_s):
+                await self._loop.sock_sendall(connection, await self._answered(connection))
 
-    def _close(self, connection: _Connection) -> None:
-        self._ready.unregister(connection.socket)
-        del self._connections[connection.socket.fileno()]
-        connection.socket.close()
+    def _part(self, connection: socket.socket, _: "asyncio.Task[None]") -> None:
+        connection.close()
+        self._connected -= 1
 
-    def _end(self) -> None:
-        for connection in list(self._connections.values()):
-            self._close(connection)
-        self._ready.close()
-        self._listener.close()
-        os.close(self._stop)
+    async def _answered(self, connection: socket.socket) -> bytes:
+        """The answer to what is asked there; nothing where the asking breaks off."""
+        asked = b""
+        while len(asked) <= _MOST_BYTES:
+            data = await self._loop.sock_recv(connection, _MOST_BYTES)
+            asked += data
+            head, whole, _ = asked.partition(b"\r\n\r\n")
+            if whole and len(head) <= _MOST_BYTES:
+                return _answer(head, self._application)
+            if not data:
+                return b""
+        return _response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
 
 def _listening(family: int, place: Any) -> socket.socket:

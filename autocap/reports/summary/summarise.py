@@ -267,7 +267,7 @@ def _versus(
     extra, whole = (claims(events, chosen) and tally and net(tally, base, metric, baselines)) or (None, None)
     paid_back_s = break_even_s(tally, kept, base, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
-        **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
+        **in_percent(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
         net_energy_j=None if extra is None else extra.value,
         net_energy_stderr_j=None if extra is None else extra.stderr,
         break_even_s=paid_back_s,
@@ -281,11 +281,11 @@ def _versus_common(metric: Metric, events: Sequence[Event]) -> VersusCommon | No
     energy, time, cost = None, None, None
     if last.measurement and last.common:
         energy, time, cost = relative_to(last.measurement, last.common, metric)
-    changes = _changes(energy=energy, time=time, metric=cost)
+    changes = in_percent(energy=energy, time=time, metric=cost)
     return VersusCommon(cap_w=last.cap_w, kept=last.kept, reason=last.reason, **changes)
 
 
-def _changes(**ratios: Cost | None) -> dict[str, float | None]:
+def in_percent(**ratios: Cost | None) -> dict[str, float | None]:
     """Each ratio as a change in percent, and its error."""
     found: dict[str, float | None] = {}
     for name, ratio in ratios.items():

@@ -46,10 +46,6 @@ class ValueCourse:
         return kwh * share * mean
 
 
-def _ascending(times_s: Sequence[float]) -> Floats:
-    return np.maximum.accumulate(np.array(times_s, dtype=float))
-
-
 def courses(events: Sequence[Event], rates: Rates) -> dict[str, ValueCourse]:
     """By kind, those that are known at all: a number that was given holds all the time."""
     found: dict[str, ValueCourse] = {}
@@ -59,5 +55,6 @@ def courses(events: Sequence[Event], rates: Rates) -> dict[str, ValueCourse]:
             found[kind] = ValueCourse(at_s=np.zeros(1), values=np.array([number]))
         elif any(event.value is not None for event in quoted):
             values = [np.nan if event.value is None else event.value for event in quoted]
-            found[kind] = ValueCourse(at_s=_ascending([event.from_s for event in quoted]), values=np.array(values))
+            at_s = np.maximum.accumulate(np.array([event.from_s for event in quoted], dtype=float))
+            found[kind] = ValueCourse(at_s=at_s, values=np.array(values))
     return found

@@ -9,8 +9,8 @@ from autocap.reports.summary.spent import Account, Amount, Books
 from autocap.reports.wording.numbers import change, common_caps, with_error
 
 _J_PER_KWH = 3.6e6
-_ENERGY = ((0.1 * _J_PER_KWH, _J_PER_KWH, "kWh"), (0.1 * _J_PER_KWH / 1e3, _J_PER_KWH / 1e3, "Wh"), (0.0, 1.0, "J"))
-_CARBON = ((1e6, 1e6, "t CO₂"), (1e3, 1e3, "kg CO₂"), (0.0, 1.0, "g CO₂"))
+ENERGY = ((0.1 * _J_PER_KWH, _J_PER_KWH, "kWh"), (0.1 * _J_PER_KWH / 1e3, _J_PER_KWH / 1e3, "Wh"), (0.0, 1.0, "J"))
+CARBON = ((1e6, 1e6, "t CO₂"), (1e3, 1e3, "kg CO₂"), (0.0, 1.0, "g CO₂"))
 _TIME = ((3 * 3600.0, 3600.0, "h"), (0.0, 1.0, "s"))
 _ALL = 0.999  # share of the energy for which the value was known: more is all of it
 Scale = tuple[float, str]
@@ -22,8 +22,8 @@ def table(summary: Summary) -> Table | None:
     if books is None:
         return None
     spent = books.spent
-    time, energy = _scale(spent.time_s, _TIME), _scale(spent.energy_j, _ENERGY)
-    carbon = None if spent.carbon_g is None else _scale(spent.carbon_g, _CARBON)
+    time, energy = scale_of(spent.time_s.value, _TIME), scale_of(spent.energy_j.value, ENERGY)
+    carbon = None if spent.carbon_g is None else scale_of(spent.carbon_g.value, CARBON)
     money: Scale | None = None if spent.money is None else (1.0, money_name(books))
     cost = cost_scale(summary.metric, books)
     columns = (time, energy, money, carbon, cost)
@@ -79,7 +79,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     shown = [("cost of the work", spent.cost, cost)] if cost else []
     shown += [("cost of the energy", spent.money, (1.0, money_name(books)))]
     if spent.carbon_g is not None:
-        shown += [("emitted", spent.carbon_g, _scale(spent.carbon_g, _CARBON))]
+        shown += [("emitted", spent.carbon_g, scale_of(spent.carbon_g.value, CARBON))]
     for name, amount, scale in shown:
         if amount is not None and scale is not None:
             note = "; ".join(
@@ -129,8 +129,9 @@ def cost_scale(metric: MetricInfo, books: Books) -> Scale | None:
     return (1.0, money_name(books)) if metric.carbon_price or metric.hour_price else None
 
 
-def _scale(amount: Amount, units: tuple[tuple[float, float, str], ...]) -> Scale:
-    return next((size, name) for least, size, name in units if amount.value >= least or least == 0.0)
+def scale_of(value: float, units: tuple[tuple[float, float, str], ...]) -> Scale:
+    """The largest of the units in which a value is not too small a number."""
+    return next((size, name) for least, size, name in units if value >= least or least == 0.0)
 
 
 def _cell(amount: Amount | None, scale: Scale) -> str:

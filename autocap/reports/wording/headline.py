@@ -1,13 +1,13 @@
 """What a run came to in one sentence, for people; its errors stand in the table and the facts."""
 
 import math
-from collections.abc import Callable
 
 from autocap.metrics import Rates
 from autocap.records import same_limits
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.spent import Account, Books
 from autocap.reports.wording import run as wording
+from autocap.reports.wording.books import CARBON, ENERGY, scale_of
 from autocap.reports.wording.numbers import Verdict, bound, change, common_caps, verdict
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
@@ -120,13 +120,13 @@ def _amount(summary: Summary, joules: float) -> str:
 
 def _amounts(joules: float, rates: Rates) -> list[str]:
     kwh, price, carbon_g = joules / _J_PER_KWH, rates.energy_price or 0.0, rates.carbon_g_per_kwh or 0.0
-    found = [_energy(joules)]
+    found = [_scaled(joules, ENERGY)]
     if price > 0 and rates.currency is not None:
         found.append(f"{_rounded(kwh * price)} {rates.currency}")
     elif price > 0:
         found[0] += f" ({_rounded(kwh * price)} at {price:g} per kWh)"
     if carbon_g > 0:
-        found.append(f"{_carbon(kwh * carbon_g)} CO₂")
+        found.append(_scaled(kwh * carbon_g, CARBON))
     return found
 
 
@@ -137,34 +137,22 @@ def _read(summary: Summary, *, saves: bool) -> list[str]:
     if books is None or books.baseline is None:
         return []
     found = []
-    for source, one, other, said in (
-        (books.price_source, books.spent.money, books.baseline.money, _money(books.currency)),
-        (books.carbon_source, books.spent.carbon_g, books.baseline.carbon_g, lambda grams: f"{_carbon(grams)} CO₂"),
+    in_money = ((0.0, 1.0, books.currency or "in money"),)
+    for source, one, other, units in (
+        (books.price_source, books.spent.money, books.baseline.money, in_money),
+        (books.carbon_source, books.spent.carbon_g, books.baseline.carbon_g, CARBON),
     ):
         if source is None or one is None or other is None:
             continue
         saved = other.value - one.value
         if (saved > 0) is saves and abs(saved) > _SIGMAS * other.stderr:
-            found.append(said(abs(saved)))
+            found.append(_scaled(abs(saved), units))
     return found
 
 
-def _money(currency: str | None) -> Callable[[float], str]:
-    return lambda amount: f"{_rounded(amount)} {currency or 'in money'}"
-
-
-def _carbon(grams: float) -> str:
-    for size, unit in ((1e6, "t"), (1e3, "kg")):
-        if grams >= size:
-            return f"{_rounded(grams / size)} {unit}"
-    return f"{_rounded(grams)} g"
-
-
-def _energy(joules: float) -> str:
-    for size, unit in ((_J_PER_KWH, "kWh"), (_J_PER_KWH / 1e3, "Wh")):
-        if joules >= 0.1 * size:
-            return f"{_rounded(joules / size)} {unit}"
-    return f"{_rounded(joules)} J"
+def _scaled(value: float, units: tuple[tuple[float, float, str], ...]) -> str:
+    size, unit = scale_of(value, units)
+    return f"{_rounded(value / size)} {unit}"
 
 
 def _rounded(value: float) -> str:

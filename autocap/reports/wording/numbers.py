@@ -69,6 +69,17 @@ def bound(percent: float, stderr: float) -> float:
     return abs(percent) + _SIGMAS * stderr
 
 
+def counted(names: Sequence[str]) -> str:
+    """Each name once, and how many there are of all of them where there is more than one: `2 × H100`."""
+    different = ", ".join(dict.fromkeys(names))
+    return f"{len(names)} × {different}" if len(names) > 1 else different
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters of it, the last an ellipsis where there are more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def common_caps(caps_w: Sequence[float]) -> str:
     """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
     different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))

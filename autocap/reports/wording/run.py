@@ -19,7 +19,7 @@ from autocap.reports.summary.record import (
 )
 from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
 from autocap.reports.wording import granted
-from autocap.reports.wording.numbers import change, common_caps, ratio, times, with_error, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, counted, ratio, times, with_error, with_rel_error
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iteration
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
@@ -37,9 +37,7 @@ def device(summary: Summary) -> str:
     """The devices by name, without a word on emulation."""
     if summary.device is None:
         return "no device"
-    names = ", ".join(dict.fromkeys(gpu.name for gpu in summary.device.gpus))
-    count = len(summary.device.gpus)
-    return f"{count} × {names}" if count > 1 else names
+    return counted([gpu.name for gpu in summary.device.gpus])
 
 
 def aim(summary: Summary) -> str:
@@ -100,7 +98,7 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), kept(summary)
+        yield common_caps(chosen.cap_w), *cells, metric_of(versus), kept(summary)
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
@@ -334,7 +332,8 @@ def measured(m: Measurement, baseline: Measurement) -> list[str]:
     ]
 
 
-def _metric_of(versus: VersusBaseline | None) -> str:
+def metric_of(versus: VersusBaseline | None) -> str:
+    """The metric of the cap that was kept, against the baseline's."""
     if versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
         return "–"
     return ratio(1 + versus.metric_pct / 100, versus.metric_stderr_pct / 100)

@@ -100,7 +100,8 @@ class MemoryStore:
         try:
             with self._opened() as place:
                 keys = [key for _, _, key in _files(place)]
-                for name in [*(f"{key}.json" for key in keys), *_temporaries(place)]:
+                temporaries = [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
+                for name in [*(f"{key}.json" for key in keys), *temporaries]:
                     os.unlink(name, dir_fd=place)
         except FileNotFoundError:
             return 0
@@ -176,10 +177,6 @@ def _files(place: int) -> list[tuple[int, int, str]]:
                 status = os.stat(name, dir_fd=place, follow_symlinks=False)
                 found.append((status.st_mtime_ns, status.st_size, named[1]))
     return sorted(found)
-
-
-def _temporaries(place: int) -> list[str]:
-    return [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
 
 
 def _prune(place: int, kept: str) -> None:

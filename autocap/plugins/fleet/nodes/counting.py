@@ -1,16 +1,15 @@
 """Iterations of a job on several nodes: the agents count steps and calls, its output and `autocap.tune` count here."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Self
 
-from autocap.clock import Clock
 from autocap.config import CALLS_WITHIN_SECONDS, PERIOD_WITHIN_SECONDS
-from autocap.job.processes import ProcessId
+from autocap.job.processes import Roots
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.calls.target import KIND as CALLS
 from autocap.progress.calls.target import call_target
 from autocap.progress.counter import IterationCounter
+from autocap.progress.counting import Counting
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import SensorInfo, StepReading
 
@@ -21,7 +20,7 @@ def of_agents(kind: str, step_map_fd: int | None) -> str:
     return kind if counted and step_map_fd is None else "none"
 
 
-class ClusterCounter:
+class ClusterCounter(Counting):
     """kind, ours, step_map_fd: as IterationCounter has them. tell: hears whether iterations need be counted.
 
     step_map: the path of the file in which the job's processes count, the same on every node; `None` without one.
@@ -39,6 +38,7 @@ class ClusterCounter:
         self._for_workers = for_workers
         self._kind, self._ours, self._tell = kind, ours, tell
         self._inner = IterationCounter(kind, ours=ours, step_map_fd=step_map_fd)
+        super().__init__(self._inner)
         self._counts_here = step_map_fd is not None or kind.startswith("regex:")
         self.step_map: str | None = None
 
@@ -49,16 +49,8 @@ class ClusterCounter:
                 self.step_map = str(self._inner.step_map)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._inner.__exit__(*error)
-
-    def follow(self, job: ProcessId | None) -> None:
+    def follow(self, job: Roots | None) -> None:
         """The agents find its processes."""
-
-    @property
-    def fault(self) -> str | None:
-        """As IterationCounter has it, of what is counted here."""
-        return self._inner.fault
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -71,18 +63,10 @@ class ClusterCounter:
             return self._inner.environment(base)
         return {**base, **self._for_workers(self._inner.environment({}), base)}
 
-    def child_stdout(self) -> AbstractContextManager[int | None]:
-        """As IterationCounter has it."""
-        return self._inner.child_stdout()
-
     def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
         """What is counted here; `None` where the agents count."""
         self._tell(needed)
         return self._inner.read(origin_s) if self._counts_here else None
-
-    def drain(self, clock: Clock) -> None:
-        """As IterationCounter has it."""
-        self._inner.drain(clock)
 
     def progress(self, sensor: SensorInfo) -> Progress:
         """What turns samples into marks: as on one machine, but whether calls can be counted only the agents know."""

@@ -27,8 +27,7 @@ from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.plugins.fleet.nodes.transport import Carrier, reached_by
 from autocap.records import NodeReading, StepReading
 from autocap.session.actuating import Actuation, NewGuardian
-from autocap.session.place import JobThere
-from autocap.session.preparing import settle_leftovers
+from autocap.session.place import Place
 
 # For all agents to answer, where the job runs already; where it was started just now they have waited before.
 _ANSWER_S, _LAST_ANSWER_S = 75.0, 5.0
@@ -65,7 +64,7 @@ def nowhere(why: EngineUnavailable) -> "ClusterPlace":
 
 
 class ClusterJob(FollowedJob):
-    """A job that runs already on nodes where only agents see it. A `JobThere`.
+    """A job that runs already on nodes where only agents see it.
 
     pid, identity: our own, as none of its processes need run here.
     """
@@ -100,19 +99,20 @@ class MachinesPower(PowerSource):
         return NodeReading(t_s=self._clock.now(), power_w=None, whole=self.whole)
 
 
-class ClusterPlace:
-    """A `Place`. pid: of the process that asked for it, of a job that tunes itself."""
+class ClusterPlace(Place):
+    """pid: of the process that asked for it, of a job that tunes itself."""
 
     remembers = False
 
     def __init__(self, carrier: Carrier, pid: int | None = None) -> None:
-        self._carrier, self._pid = carrier, pid
+        super().__init__(pid)
+        self._carrier = carrier
         self._fleet: Fleet | None = None
         self._counter: ClusterCounter | None = None
         self._runs_already = False
         self._clock: SignalClock | None = None
 
-    def job(self, stack: ExitStack) -> JobThere:
+    def job(self, stack: ExitStack) -> FollowedJob:
         """As Place has it."""
         self._runs_already = self._pid is None
         if self._pid is not None:
@@ -130,10 +130,6 @@ class ClusterPlace:
 
     def require(self, config: RunConfig) -> None:
         """Only the agents can tell."""
-
-    def leftovers(self, *, observe: bool) -> list[str]:
-        """Of this machine; the agents see to their own."""
-        return settle_leftovers(observe=observe)
 
     def node(self, config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
         """As Place has it; the agents open the meters."""

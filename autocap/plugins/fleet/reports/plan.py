@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.plugins.fleet.budget.plan import Outcome
-from autocap.reports.document import Document, Sentences, Table, plain
+from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.figures.model import Axis, Colour, Line, Marker, Picture, Plot, Points, Style
 
 TITLES = ("budget", "W", "shared by", "mean %", "worst %", "spread %", "work %", "energy %", "peak W", "short s")
@@ -42,7 +42,7 @@ def document(planned: Sequence[PlannedBudget], jobs: int, asked_w: float) -> Doc
         left=(2,),
         spare=(TITLES.index("short s"), TITLES.index("peak W")),
     )
-    return plain("Budget", (Sentences(lines=lines), table))
+    return Document(headline="Budget", body=(Sentences(lines=lines), table))
 
 
 def _row(one: PlannedBudget) -> tuple[str, ...]:

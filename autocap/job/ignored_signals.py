@@ -1,8 +1,8 @@
-"""Signals to a controller that its watchdog does not obey."""
+"""Signals to a controller that its watchdog, and the supervisor of its job, do not obey."""
 
 import signal
 
-_IGNORED = (
+IGNORED = (
     *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2),
 )
@@ -10,5 +10,5 @@ _IGNORED = (
 
 def ignore_signals() -> None:
     """What is sent to the controller, its terminal or its group is not for us."""
-    for signum in _IGNORED:
+    for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
