@@ -21,6 +21,7 @@ from autocap.runlog.codec import decode
 from autocap.strategies import registry
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
+from bench.common import markdown
 
 _EPOCH_SAMPLES = 32_000
 _HEADINGS = (
@@ -104,9 +105,10 @@ def run(job: Job, arguments: argparse.Namespace) -> Finished:
 
 def table(finished: Sequence[Finished]) -> str:
     """The finished jobs as a Markdown table, each network's under the limit found on arrival."""
-    lines = [_line(_HEADINGS), _line(["---"] * len(_HEADINGS))]
+    lines = list(markdown(*_HEADINGS))
     for network in dict.fromkeys(each.job.network for each in finished):
-        lines += [_line(cells) for cells in _rows([each for each in finished if each.job.network == network])]
+        rows = _rows([each for each in finished if each.job.network == network])
+        lines += [f"| {' | '.join(cells)} |" for cells in rows]
     emulated = any(each.result and each.result.device and each.result.device.emulated for each in finished)
     notes = "\nEmulated device: power is modelled, not measured.\n" if emulated else ""
     return "\n".join(lines) + "\n" + notes
@@ -153,10 +155,6 @@ def _percent(value: float | None, stderr: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:+.1f}" if stderr is None else f"{value:+.1f} ± {stderr:.1f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _jobs(arguments: argparse.Namespace) -> list[Job]:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,31 +85,37 @@ def dropped(ground: Ground, out: Path, held_s: float) -> tuple[float, float, flo
 # What is done; whether the budget goes on.
 
 
-def _kill_carrier(held: Held, rng: Random) -> bool:
-    for pid in held.carriers():
-        os.kill(pid, signal.SIGKILL)
-    return True
+def _killed(victims: Callable[[Held, Random], Sequence[int]], *, goes_on: bool = True) -> Act[Held]:
+    def act(held: Held, rng: Random) -> bool:
+        for pid in victims(held, rng):
+            os.kill(pid, signal.SIGKILL)
+        return goes_on
+
+    return act
 
 
-def _stop_carrier(held: Held, rng: Random) -> bool:
-    return _stopped(held.carriers(), rng)
-
-
-def _stopped(pids: Sequence[int], rng: Random) -> bool:
+def _stopped(victims: Callable[[Held, Random], Sequence[int]]) -> Act[Held]:
     """For a while."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(rng.uniform(*_STOPPED_S))
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-    return True
+
+    def act(held: Held, rng: Random) -> bool:
+        pids = victims(held, rng)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(rng.uniform(*_STOPPED_S))
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        return True
+
+    return act
 
 
-def _kill_actor(held: Held, rng: Random) -> bool:
-    for pid in held.on(f"node{rng.randint(1, 4)}", "ray::Actor"):
-        os.kill(pid, signal.SIGKILL)
-    return True
+def _carriers(held: Held, rng: Random) -> Sequence[int]:
+    return held.carriers()
+
+
+def _of_a_node(word: str) -> Callable[[Held, Random], Sequence[int]]:
+    return lambda held, rng: held.on(f"node{rng.randint(1, 4)}", word)
 
 
 def _kill_raylet(held: Held, rng: Random) -> bool:
@@ -119,26 +125,6 @@ def _kill_raylet(held: Held, rng: Random) -> bool:
         os.kill(pid, signal.SIGKILL)
     time.sleep(rng.uniform(0, RANDOM_S))
     ray_nodes.start_node(held.cluster, name)
-    return True
-
-
-def _stop_raylet(held: Held, rng: Random) -> bool:
-    return _stopped(held.on(f"node{rng.randint(1, 4)}", "raylet/raylet"), rng)
-
-
-def _kill_head(held: Held, rng: Random) -> bool:
-    for pid in held.on("node1", "gcs_server"):
-        os.kill(pid, signal.SIGKILL)
-    return False
-
-
-def _kill_end(held: Held, rng: Random) -> bool:
-    os.kill(held.node(f"node{rng.randint(1, 4)}")[0], signal.SIGKILL)
-    return True
-
-
-def _kill_manager(held: Held, rng: Random) -> bool:
-    os.kill(held.node(f"node{rng.randint(1, 4)}")[1], signal.SIGKILL)
     return True
 
 
@@ -166,21 +152,21 @@ _SITE = {
     "SIGTERM, SIGINT or SIGQUIT": Kind(terminate),
 }
 _NODE = {
-    "SIGKILL to a node's end": Kind(_kill_end),
-    "SIGKILL to a node's manager": Kind(_kill_manager),
+    "SIGKILL to a node's end": Kind(_killed(lambda held, rng: [held.node(f"node{rng.randint(1, 4)}")[0]])),
+    "SIGKILL to a node's manager": Kind(_killed(lambda held, rng: [held.node(f"node{rng.randint(1, 4)}")[1]])),
     "SIGSTOP to a node's manager": Kind(_stop_manager),
     "a drop, and SIGKILL meanwhile": Kind(_drop_and_kill),
 }
 _RAY = {
-    "SIGKILL to an actor": Kind(_kill_actor),
+    "SIGKILL to an actor": Kind(_killed(_of_a_node("ray::Actor"))),
     "SIGKILL to a raylet": Kind(_kill_raylet),
-    "a raylet stopped for a while": Kind(_stop_raylet),
-    "SIGKILL to Ray's head": Kind(_kill_head, ruins=True),
+    "a raylet stopped for a while": Kind(_stopped(_of_a_node("raylet/raylet"))),
+    "SIGKILL to Ray's head": Kind(_killed(lambda held, rng: held.on("node1", "gcs_server"), goes_on=False), ruins=True),
 }
 
 
 def _lines(carrier: str) -> dict[str, Kind]:
     return {
-        f"SIGKILL to {carrier}": Kind(_kill_carrier),
-        f"{carrier} stopped for a while": Kind(_stop_carrier),
+        f"SIGKILL to {carrier}": Kind(_killed(_carriers)),
+        f"{carrier} stopped for a while": Kind(_stopped(_carriers)),
     }

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import autocap
@@ -39,16 +38,13 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster.job", description=__doc__)
     add_options(parser)
     args = parser.parse_args(argv)
-    print(json.dumps(asdict(play(args.iterations, name_of(os.environ), args.leave_after))), flush=True)
+    print(json.dumps(asdict(play(args.iterations, name_of(os.environ)))), flush=True)
     return 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What the job is told, whatever starts it."""
     parser.add_argument("--iterations", type=int, default=1000, metavar="N", help="of the job (default: 1000)")
-    parser.add_argument(
-        "--leave-after", type=int, metavar="N", help="end on this node after so many, and leave the others to theirs"
-    )
 
 
 def name_of(environment: Mapping[str, str]) -> str:
@@ -61,7 +57,7 @@ def times_of(board: Path) -> Path:
     return board.with_suffix(".steps")
 
 
-def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
+def play(iterations: int, job: str) -> Done:
     """Register with this node's board, and do one rank's iterations. Raises TimeoutError where others do not come."""
     place = Path(os.environ[STATE_VARIABLE])
     board = FileBoard(place)
@@ -80,7 +76,7 @@ def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
         raise TimeoutError(f"not every rank of job {job} came within {_WAIT_S:g} s")
     start_s, done = board.whole()[0].start_s or 0.0, 0
     with open(times_of(place), "w", buffering=1) as times:
-        for _ in islice(iterations_of(board), leave_after):
+        for _ in iterations_of(board):
             done += 1
             autocap.step()
             print(time.monotonic(), file=times)

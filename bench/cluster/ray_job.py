@@ -15,8 +15,8 @@ from bench.cluster.job import Done, add_options, play
 class Rank:
     """Of the job, on the node whose environment its worker has."""
 
-    def play(self, iterations: int, job: str, leave_after: int | None) -> Done:
-        return play(iterations, job, leave_after)
+    def play(self, iterations: int, job: str) -> Done:
+        return play(iterations, job)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         for node in sorted(ray.nodes(), key=lambda node: str(node["NodeName"]))
         if node["Alive"]
     ]
-    for done in ray.get([one.play.remote(args.iterations, job, args.leave_after) for one in ranks]):
+    for done in ray.get([one.play.remote(args.iterations, job) for one in ranks]):
         print(json.dumps(asdict(done)), flush=True)
     return 0
 

@@ -31,17 +31,16 @@ _FLATTEN = 0.85
 _SLOWEST = 2.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """What one method made of one signal.
 
-    kind: "absolute", "ratio" or "null". called: whether it claims a period or a ratio. error: relative, against the
-    nearest multiple of the mean realised in its window, or the realised ratio; `None` without a claim. multiple: of
-    the true period; 0 where the claim is none. rel_stderr: as stated. cpu_s: spent on it. updates: in a period.
+    kind: "absolute", "ratio", "unlocked" or "null". called: whether it claims a period or a ratio. error: relative,
+    against the nearest multiple of the mean realised in its window, or the realised ratio; `None` without a claim.
+    multiple: of the true period; 0 where the claim is none. rel_stderr: as stated. cpu_s: spent on it. updates: in a
+    period.
     """
 
-    kind: str
-    method: str
     sensor: str
     waveform: str
     period_s: float
@@ -49,12 +48,14 @@ class Row:
     disturbance: str
     slowdown: float
     seed: int
-    called: bool
-    error: float | None
-    multiple: int
-    rel_stderr: float | None
-    cpu_s: float
-    updates: float
+    kind: str = "absolute"
+    method: str = OURS
+    called: bool = False
+    error: float | None = None
+    multiple: int = 0
+    rel_stderr: float | None = None
+    cpu_s: float = 0.0
+    updates: float = 0.0
 
 
 def absolute(seeds: range, periods: int, stride: int = 1) -> Iterator[Row]:
@@ -72,9 +73,9 @@ def absolute(seeds: range, periods: int, stride: int = 1) -> Iterator[Row]:
             case = SENSORS[sensor]
             span_s = _span_s(period_s) * (1.0 if disturbance in ("none", "drift") else 1.5)
             signal = record(load, case, span_s, rng)
-            labels = _Labels(sensor, waveform, period_s, jitter, disturbance, 1.0, seed)
-            yield _ours(signal, case, labels)
-            yield from (_rival(name, signal, case, labels) for name in RIVALS)
+            row = Row(sensor, waveform, period_s, jitter, disturbance, 1.0, seed)
+            yield _ours(signal, case, row)
+            yield from (_rival(name, signal, case, row) for name in RIVALS)
 
 
 def ratios(seeds: range, periods: int, stride: int = 1) -> Iterator[Row]:
@@ -100,53 +101,18 @@ def nulls(seeds: range, repeats: int) -> Iterator[Row]:
                 for number in range(repeats):
                     rng = np.random.default_rng([seed, 3, number])
                     signal = record_noise(kind, case, float(rng.choice([20.0, 40.0, 80.0])), rng)
-                    labels = _Labels(sensor, kind, 0.0, 0.0, "none", 1.0, seed)
-                    yield _ours(signal, case, labels, kind="null")
-                    for name in RIVALS:
-                        yield _rival(name, signal, case, labels, kind="null")
+                    row = Row(sensor, kind, 0.0, 0.0, "none", 1.0, seed, kind="null")
+                    yield _ours(signal, case, row)
+                    yield from (_rival(name, signal, case, row) for name in RIVALS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Labels:
-    sensor: str
-    waveform: str
-    period_s: float
-    jitter: float
-    disturbance: str
-    slowdown: float
-    seed: int
-
-    def row(
-        self,
-        kind: str,
-        method: str,
-        update_s: float,
-        cpu_s: float,
-        found_s: float | None,
-        true_s: float,
-        rel_stderr: float | None = None,
-    ) -> Row:
-        error, multiple = None, 0
-        if found_s is not None and np.isfinite(true_s):
-            multiple = min(max(1, round(found_s / true_s)), _MULTIPLE)
-            error = found_s / (multiple * true_s) - 1.0
-        return Row(
-            kind=kind,
-            method=method,
-            sensor=self.sensor,
-            waveform=self.waveform,
-            period_s=self.period_s,
-            jitter=self.jitter,
-            disturbance=self.disturbance,
-            slowdown=self.slowdown,
-            seed=self.seed,
-            called=found_s is not None,
-            error=error,
-            multiple=multiple,
-            rel_stderr=rel_stderr,
-            cpu_s=cpu_s,
-            updates=self.period_s / update_s,
-        )
+def _claimed(row: Row, method: str, update_s: float, cpu_s: float, found_s: float | None, true_s: float) -> Row:
+    """The row with what a method claims."""
+    row = replace(row, method=method, cpu_s=cpu_s, updates=row.period_s / update_s, called=found_s is not None)
+    if found_s is None or not np.isfinite(true_s):
+        return row
+    multiple = min(max(1, round(found_s / true_s)), _MULTIPLE)
+    return replace(row, multiple=multiple, error=found_s / (multiple * true_s) - 1.0)
 
 
 def _grid(periods: int) -> Iterator[tuple[str, str, float, str, int]]:
@@ -164,7 +130,7 @@ def _span_s(period_s: float) -> float:
     return max(_WINDOW_S, _WINDOW_CYCLES * period_s)
 
 
-def _ours(signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolute") -> Row:
+def _ours(signal: Signal, case: SensorCase, row: Row) -> Row:
     begin_s = time.process_time()
     estimate = detect(signal.t_s, signal.power_w, update_s=case.update_s, window_s=case.window_s)
     cpu_s = time.process_time() - begin_s
@@ -172,16 +138,17 @@ def _ours(signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolu
     real = claimed and len(signal.progress) > 0
     true_s = signal.mean_iteration_s(estimate.start_s, estimate.end_s) if real else np.nan
     found_s = estimate.period_s if claimed else None
-    return labels.row(kind, OURS, case.update_s, cpu_s, found_s, true_s, estimate.rel_stderr if claimed else None)
+    row = replace(row, rel_stderr=estimate.rel_stderr if claimed else None)
+    return _claimed(row, OURS, case.update_s, cpu_s, found_s, true_s)
 
 
-def _rival(name: str, signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolute") -> Row:
+def _rival(name: str, signal: Signal, case: SensorCase, row: Row) -> Row:
     begin_s = time.process_time()
     found_s = rival(name, signal.t_s, signal.power_w, case.update_s)
     cpu_s = time.process_time() - begin_s
     real = len(signal.progress) > 0
     true_s = signal.mean_iteration_s(float(signal.t_s[0]), float(signal.t_s[-1])) if real else np.nan
-    return labels.row(kind, name, case.update_s, cpu_s, found_s, true_s)
+    return _claimed(row, name, case.update_s, cpu_s, found_s, true_s)
 
 
 def _ratio(sensor: str, waveform: str, slowdown: float, step: float, seed: int, rng: np.random.Generator) -> Row:
@@ -190,24 +157,25 @@ def _ratio(sensor: str, waveform: str, slowdown: float, step: float, seed: int, 
     lowest_s = max(_PERIODS_S[0], 3 * case.update_s)
     period_s = lowest_s * (_PERIODS_S[1] / lowest_s) ** step
     jitter = float(rng.choice(JITTERS[:3]))
-    labels = _Labels(sensor, waveform, period_s, jitter, "none", slowdown, seed)
+    unlocked = Row(sensor, waveform, period_s, jitter, "none", slowdown, seed, kind="unlocked")
     base = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter)
     capped = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter, slowdown=slowdown, flatten=_FLATTEN)
     before = record(base, case, _span_s(period_s), rng)
     after = record(capped, case, _span_s(period_s * slowdown), rng)
     locked = detect(before.t_s, before.power_w, update_s=case.update_s, window_s=case.window_s)
     if locked.verdict is not Verdict.PERIODIC:
-        return labels.row("unlocked", OURS, case.update_s, 0.0, None, slowdown)
+        return _claimed(unlocked, OURS, case.update_s, 0.0, None, slowdown)
     template = lock(before.t_s, before.power_w, locked, update_s=case.update_s, window_s=case.window_s)
     if template is None:
-        return labels.row("unlocked", OURS, case.update_s, 0.0, None, slowdown)
+        return _claimed(unlocked, OURS, case.update_s, 0.0, None, slowdown)
     begin_s = time.process_time()
     found = ratio(template, after.t_s, after.power_w, slowest=_SLOWEST)
     cpu_s = time.process_time() - begin_s
     true = after.mean_iteration_s(float(after.t_s[0]), float(after.t_s[-1])) / before.mean_iteration_s(
         float(before.t_s[0]), float(before.t_s[-1])
     )
-    row = labels.row("ratio", OURS, case.update_s, cpu_s, found.ratio if found.ok else None, np.nan, found.rel_stderr)
+    row = replace(unlocked, kind="ratio", rel_stderr=found.rel_stderr)
+    row = _claimed(row, OURS, case.update_s, cpu_s, found.ratio if found.ok else None, np.nan)
     if not row.called or found.ratio is None:
         return row
     return _with_error(row, found.ratio / true - 1.0)

@@ -22,17 +22,17 @@ from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
 from autocap.prices.quote import PRICE
 from autocap.progress import StepProgress
-from autocap.records import Measurement, Trial, TrialState
+from autocap.records import Measurement
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import HOUR_S, Floats, known
 from bench.simulation.strategies import new_strategy
+from bench.strategies.curves import POWER_SHARE, measured, tried
 
 _STEP_W = 5.0
 _TRIAL_ERROR, _TRIAL_S = 0.005, 10.0  # of a trial's time, relative, and how long it takes; to a better one longer
 _CONFIRM_ERROR = 0.007
-_POWER_SHARE = 0.4  # of a time's error that the power has
 _CLOSE, _LONGEST_S = 0.00065, 240.0
 _SETTLE_S = 2.0
 _WEEK_S = 7 * 24 * HOUR_S  # after which a cap is looked at closely once more
@@ -138,15 +138,7 @@ class Job:
     def _try(self, cap_w: float | None) -> None:
         """A cap, and whatever else the strategy asks for."""
         while cap_w is not None:
-            found = self._measured(cap_w, _TRIAL_ERROR)
-            cost = self.search.cost(found)
-            lost = self.search.hopeless(found, cost)
-            state = TrialState.COMPLETE if lost is None else TrialState.PRUNED
-            self.search.tell(
-                Trial(
-                    cap_w=cap_w, state=state, reason=lost, cost=cost.value, cost_stderr=cost.stderr, measurement=found
-                )
-            )
+            tried(self.search, self._measured(cap_w, _TRIAL_ERROR))
             self._spend(_TRIAL_ERROR, cap_w)
             cap_w = self.search.ask()
 
@@ -170,21 +162,9 @@ class Job:
         """A window at a cap: its time is off by so much, relative, and says so."""
         time_z, power_z = self._rng.standard_normal(2)
         time_s = float(self._profile.time_s(cap_w)) * (1 + error * float(time_z))
-        power_w = float(self._profile.power_w(cap_w)) * (1 + _POWER_SHARE * error * float(power_z))
+        power_w = float(self._profile.power_w(cap_w)) * (1 + POWER_SHARE * error * float(power_z))
         iterations = max(8.0, _TRIAL_S * (_TRIAL_ERROR / error) ** 2 / time_s)
-        return Measurement(
-            cap_w=(cap_w,),
-            start_s=self._out.now_s,
-            duration_s=iterations * time_s,
-            iterations=iterations,
-            period_s=time_s,
-            period_rel_stderr=error,
-            power_w=power_w,
-            power_rel_stderr=_POWER_SHARE * error,
-            energy_per_iteration_j=power_w * time_s,
-            energy_rel_stderr=error * float(np.hypot(1, _POWER_SHARE)),
-            time_energy_corr=1 / float(np.hypot(1, _POWER_SHARE)),
-        )
+        return measured(cap_w, power_w, time_s, error, start_s=self._out.now_s, iterations=iterations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,7 +206,7 @@ def play_case(case: CeilingCase) -> CeilingRow:
         tuning_s=tuning_s,
         walked=_walks(case, outcome),
         told_off=tuple(_told_off(case, watch)),
-        story="; ".join(_story(outcome)),
+        story=outcome.story,
     )
 
 
@@ -313,23 +313,6 @@ def _held_w(outcome: Outcome) -> float:
     found_w = outcome.device.gpus[0].cap_range.default_w
     held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet)]
     return held[-1] if held else found_w
-
-
-def _story(outcome: Outcome) -> Iterator[str]:
-    for event in outcome.log.events:
-        match event:
-            case events.CapSet():
-                yield f"{event.t_s:.1f} set {event.cap_w[0]:g}"
-            case events.TrialStarted():
-                yield f"{event.t_s:.1f} try {event.cap_w:g}"
-            case events.Granted():
-                yield f"{event.t_s:.1f} up to {event.ceiling_w}"
-            case events.StateEntered():
-                yield f"{event.t_s:.1f} {event.state}"
-            case events.Warned():
-                yield f"{event.t_s:.1f} ! {event.text}"
-            case events.Decided():
-                yield f"{event.t_s:.1f} decided {event.cap_w} {event.reason}"
 
 
 def promises(rows: Sequence[CeilingRow]) -> Iterator[tuple[str, bool]]:

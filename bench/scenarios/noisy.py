@@ -146,7 +146,7 @@ def play(seed: int) -> NoisyRow:
         energy_off=energy_off,
         time_off=time_off,
         table_off=tuple(_table_off(noisy, outcome, base)),
-        story="; ".join(_story(log)),
+        story=outcome.story,
     )
 
 
@@ -173,15 +173,6 @@ def _table_off(noisy: NoisyJob, outcome: Outcome, base: Measurement) -> Iterator
 
 def _off(said: float, stderr: float, true: float) -> float:
     return (said - true) / max(stderr, 1e-9)
-
-
-def _story(log: Sequence[events.Event]) -> Iterator[str]:
-    """What was decided, and what was warned of, for looking into a single seed."""
-    for event in log:
-        if isinstance(event, events.Decided):
-            yield f"{event.t_s:.0f} s: {event.cap_w} {event.reason}"
-        elif isinstance(event, events.Warned):
-            yield f"{event.t_s:.0f} s! {event.text}"
 
 
 def promises(rows: Sequence[NoisyRow]) -> Iterator[tuple[str, bool]]:

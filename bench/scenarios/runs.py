@@ -36,7 +36,7 @@ class Row:
     job's time above 1.05 times that at the limit found on arrival, without what an aborted trial and the stretch
     from a change until it was noticed explain; `None` without --max-slowdown. back: whether the limits at the end
     are those found on arrival, or somebody else's. fault: whether something of ours went wrong. ended_in: which
-    state. story: what was decided and warned of, for looking into a single seed.
+    state. story: what was set, tried, decided and warned of.
     """
 
     seed: int
@@ -88,7 +88,7 @@ def play(scenario: Scenario) -> Row:
         back=truth.limits_back(),
         fault=truth.fault(),
         ended_in=truth.state_at(outcome.wall_s).value,
-        story=truth.story(),
+        story=outcome.story,
     )
 
 
@@ -236,16 +236,6 @@ class _Truth:
         found_w = [reading.requested_w for reading in self._outcome.device.read()]
         others = {change.cap_w for change in self._scenario.node.changes if change.t_s <= self._outcome.wall_s}
         return all(cap_w == self._original_w or cap_w in others for cap_w in found_w)
-
-    def story(self) -> str:
-        """What was decided, and what was warned of, for looking into a single seed."""
-        lines = []
-        for event in self._outcome.log.events:
-            if isinstance(event, events.Decided):
-                lines.append(f"{event.t_s:.0f} s: {event.cap_w} {event.reason}")
-            elif isinstance(event, events.Warned):
-                lines.append(f"{event.t_s:.0f} s! {event.text}")
-        return "; ".join(lines)
 
 
 def exact_at(profile: Profile, cap_w: float, worth: float) -> Measurement:

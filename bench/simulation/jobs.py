@@ -107,6 +107,28 @@ class Outcome:
     def decided(self) -> events.Decided | None:
         return next((event for event in self.log.events if isinstance(event, events.Decided)), None)
 
+    @property
+    def story(self) -> str:
+        """What was set, tried, decided and warned of, for looking into a single seed."""
+        return "; ".join(f"{event.t_s:.1f} {text}" for event in self.log.events if (text := _told(event)))
+
+
+def _told(event: Event) -> str | None:
+    match event:
+        case events.CapSet():
+            return f"set {event.cap_w[0]:g}"
+        case events.TrialStarted():
+            return f"try {event.cap_w:g}"
+        case events.Granted():
+            return f"up to {event.ceiling_w}"
+        case events.StateEntered():
+            return event.state.value
+        case events.Warned():
+            return f"! {event.text}"
+        case events.Decided():
+            return f"decided {event.cap_w} {event.reason}"
+    return None
+
 
 def tune(
     job: SimulatedJob,

@@ -59,9 +59,7 @@ def metric_named(name: str, k: float) -> Metric:
 
 def grouped(searched: Sequence[Searched]) -> Iterator[tuple[str, str, list[Searched]]]:
     """Strategy, metric, and their searches, in the order of the first of each."""
-    for strategy, metric in dict.fromkeys((found.row.strategy, found.row.metric) for found in searched):
-        yield (
-            strategy,
-            metric,
-            [found for found in searched if (found.row.strategy, found.row.metric) == (strategy, metric)],
-        )
+    groups: dict[tuple[str, str], list[Searched]] = {}
+    for found in searched:
+        groups.setdefault((found.row.strategy, found.row.metric), []).append(found)
+    return ((*names, some) for names, some in groups.items())

@@ -179,20 +179,7 @@ def drive(
     search = Search(keep_new, grid, metric, baseline, _prune_sigmas(metric))
     trials: list[Trial] = []
     while len(trials) < _MOST_TRIALS and (cap_w := search.ask()) is not None:
-        found = measure(cap_w)
-        cost = search.cost(found)
-        lost = search.hopeless(found, cost)
-        trials.append(
-            Trial(
-                cap_w=cap_w,
-                state=TrialState.COMPLETE if lost is None else TrialState.PRUNED,
-                reason=lost,
-                cost=cost.value,
-                cost_stderr=cost.stderr,
-                measurement=found,
-            )
-        )
-        search.tell(trials[-1])
+        trials.append(tried(search, measure(cap_w)))
     energies, times = powers_w * times_s / (powers_w[-1] * times_s[-1]), times_s / times_s[-1]
     terms = metric.terms(measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0))
     return Drive(
@@ -202,6 +189,17 @@ def drive(
         kept_w=search.recommend(),
         calibration=judge(expected(strategies[-1]), grid, energies, times),
     )
+
+
+def tried(search: Search, found: Measurement) -> Trial:
+    """The trial that a measurement ends, told to the search."""
+    cost = search.cost(found)
+    lost = search.hopeless(found, cost)
+    state = TrialState.COMPLETE if lost is None else TrialState.PRUNED
+    (cap_w,) = found.cap_w
+    trial = Trial(cap_w=cap_w, state=state, reason=lost, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
+    search.tell(trial)
+    return trial
 
 
 @lru_cache(maxsize=8)
@@ -217,13 +215,15 @@ def _prune_sigmas(metric: Metric) -> float:
     return TuneConfig(metric=metric).prune_sigmas
 
 
-def measured(cap_w: float, power_w: float, time_s: float, noise: float) -> Measurement:
+def measured(
+    cap_w: float, power_w: float, time_s: float, noise: float, *, start_s: float = 0.0, iterations: float = _ITERATIONS
+) -> Measurement:
     """A measurement of these values whose time has the relative error `noise`."""
     return Measurement(
         cap_w=(cap_w,),
-        start_s=0.0,
-        duration_s=_ITERATIONS * time_s,
-        iterations=_ITERATIONS,
+        start_s=start_s,
+        duration_s=iterations * time_s,
+        iterations=iterations,
         period_s=time_s,
         period_rel_stderr=noise,
         power_w=power_w,

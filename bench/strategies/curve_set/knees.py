@@ -19,7 +19,7 @@ stops acting near 50 W. The error of a single run, 0.3 to 0.8 %, is frozen into 
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,21 +212,10 @@ def _draws_w(family: Family, card: Card, caps_w: Floats, rng: np.random.Generato
     return most_w
 
 
-class _Slower:
+def _slower(family: Family, rng: np.random.Generator) -> Callable[[Floats], Floats]:
     """ln time against ln draw, both over the uncapped run's: through points, and a power law below the lowest."""
+    from scipy.interpolate import PchipInterpolator
 
-    def __init__(self, draws: Floats, times: Floats, power: float) -> None:
-        from scipy.interpolate import PchipInterpolator
-
-        self._lowest, self._slowest, self._power = np.log(draws[0]), np.log(times[0]), power
-        self._above = PchipInterpolator(np.log(draws), np.log(times))
-
-    def __call__(self, ln_draws: Floats) -> Floats:
-        inside = self._above(np.clip(ln_draws, self._lowest, 0.0))
-        return np.asarray(inside + self._power * np.maximum(self._lowest - ln_draws, 0.0))
-
-
-def _slower(family: Family, rng: np.random.Generator) -> _Slower:
     knee = _between(family.knee, rng)
     begins = min(knee * rng.uniform(*family.onset), 1 - _LEAST_DROP)
     steep = rng.normal(0, family.steepness)
@@ -234,8 +223,10 @@ def _slower(family: Family, rng: np.random.Generator) -> _Slower:
     more = np.maximum.accumulate(np.maximum(more, AT_KNEE - 1 + 0.005))
     points = {1.0: 1.0, begins: _UNHURT, min(knee, begins - _LEAST_DROP): AT_KNEE}
     points |= {share * knee: 1 + float(slower) for share, slower in zip(BELOW_KNEE, more, strict=True)}
-    draws = np.array(sorted(points))
-    return _Slower(draws, np.array([points[draw] for draw in draws.tolist()]), family.cliff * np.exp(steep / 2))
+    draws = np.log(sorted(points))
+    above = PchipInterpolator(draws, np.log([points[draw] for draw in sorted(points)]))
+    power = family.cliff * np.exp(steep / 2)
+    return lambda at: np.asarray(above(np.clip(at, draws[0], 0.0)) + power * np.maximum(draws[0] - at, 0.0))
 
 
 def _between(spread: Spread, rng: np.random.Generator) -> float:

@@ -4,6 +4,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -289,33 +290,32 @@ def test_a_manager_that_is_gone_ends_the_tuning(meeting: Meeting) -> None:
             held.set_caps((100.0,))
 
 
-def test_a_connection_that_says_nonsense_is_lost(tmp_path: Path) -> None:
+@pytest.fixture
+def called(tmp_path: Path) -> Iterator[tuple[Call, socket.socket]]:
+    """A call, and its other end."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
         there = Call(tmp_path / "socket")
-        other, _ = listener.accept()
-        with other:
-            there.post(Beat())
-            other.sendall(b'{"v":1,"id":9,"is":"done"}\n')
-            with pytest.raises(ManagerLost, match="another question"):
-                there.drain(5.0)
-        there.close()
+        with closing(there), listener.accept()[0] as other:
+            yield there, other
 
 
-def test_of_two_ceilings_the_later_one_counts(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket"))
-        listener.listen()
-        there = Call(tmp_path / "socket")
-        other, _ = listener.accept()
-        with other:
-            there.post(Beat())
-            # The beat was answered before the ceiling fell; both lie there when they are read.
-            other.sendall(encode_answer(1, Told(ceiling_w=260.0)) + encode_answer(None, Told(ceiling_w=100.0)))
-            there.drain(5.0)
-            assert [told.ceiling_w for told in there.told] == [260.0, 100.0]
-        there.close()
+def test_a_connection_that_says_nonsense_is_lost(called: tuple[Call, socket.socket]) -> None:
+    there, other = called
+    there.post(Beat())
+    other.sendall(b'{"v":1,"id":9,"is":"done"}\n')
+    with pytest.raises(ManagerLost, match="another question"):
+        there.drain(5.0)
+
+
+def test_of_two_ceilings_the_later_one_counts(called: tuple[Call, socket.socket]) -> None:
+    there, other = called
+    there.post(Beat())
+    # The beat was answered before the ceiling fell; both lie there when they are read.
+    other.sendall(encode_answer(1, Told(ceiling_w=260.0)) + encode_answer(None, Told(ceiling_w=100.0)))
+    there.drain(5.0)
+    assert [told.ceiling_w for told in there.told] == [260.0, 100.0]
 
 
 def test_a_tuner_whose_connection_has_ended_has_its_job_no_more(meeting: Meeting) -> None:
