@@ -66,7 +66,6 @@ def bent(
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
         size = np.abs(away)
-        wide = np.hypot(even, np.sqrt(np.diag(beyond)))[places]
         agree = _agree(away, log_w[places])
         prior = even[:, None] * even[None, :] * alike + beyond
         wide = np.sqrt(np.diag(prior))[places]
