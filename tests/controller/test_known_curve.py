@@ -2,14 +2,18 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.noted import latest
+from autocap.controller.ranking import Ranking
+from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction
+from autocap.records import Cost, Measurement, Prediction
 from bench.simulation.jobs import exact
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -222,3 +226,21 @@ def test_of_what_was_held_the_oldest_goes_first_where_something_beside_it_was_he
 def test_what_is_held_at_the_baselines_own_cap_of_which_alone_anything_is_known_changes_nothing() -> None:
     before = KnownCurve.of(shown(260.0), (), (), EDP)
     assert before.bent_to([held(260.0, 1.01)]) == before
+
+
+def test_caps_that_a_strategy_has_fitted_are_off_together_and_those_that_stand_for_themselves_are_not() -> None:
+    fitted = curve(120.0).points
+    predicted = [replace(fitted[0], cap_w=cap_w, period_rel_stderr=0.002) for cap_w in (140.0, 147.0, 200.0, 230.0)]
+    known = KnownCurve.of(shown(260.0), [shown(230.0)], predicted, EDP)
+    assert known.alike(140.0, 147.0) > 0.9
+    assert known.alike(140.0, 200.0) < 0.1
+    assert known.alike(200.0, 230.0) == known.alike(200.0, 260.0) == 0.0
+
+    def gain(one_w: float, other_w: float) -> Cost:
+        search = SimpleNamespace(metric=ENERGY, first=known.baseline, curve=known)
+        ranking = Ranking(
+            cast(Search, search), limit_w=260.0, usual=ENERGY, confirmed=None, switching=0.0, per_second=0.0
+        )
+        return ranking.gain(one_w, other_w)
+
+    assert gain(147.0, 140.0).stderr < 0.6 * gain(230.0, 140.0).stderr
