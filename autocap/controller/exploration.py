@@ -175,8 +175,6 @@ class Exploration:
         """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
         with what it has shown, if that is anything."""
         changed = self.search.restrict(self._out.ceiling_w)
-        if self._under is None:
-            self._heed_cost()  # the trial under way costs, too
         match self._step:
             case AtTrial(stage=TrialStage.SAVING_UP) if changed:
                 return self._next_trial()
@@ -341,8 +339,8 @@ class Exploration:
         return any(one.saved_s(self._out.now_s) < 0 for one in self._budgets(self._step.cap_w))
 
     def _budgets(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
-        """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that, until it rises."""
-        if cap_w == self.search.top_w and cap_w >= self._out.ceiling_w:
+        """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that."""
+        if cap_w == self.search.top_w:
             return ()
         return (self._budget,) if self._under is None else (self._budget, self._under)
 
