@@ -3,8 +3,8 @@
 How far the curve is off at one cap says how far it is at others, the less the farther they are: in ln time and ln
 energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
 section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over caps
-near each other: that one was measured and the next one was not is no reason to bend between them. Where two caps held
-near each other agree that it is off by far more, as where another job has left it, they are as much larger there.
+near each other: that one was measured and the next one was not is no reason to bend between them. What is far off
+counts less, unless two caps held near each other agree on it.
 Below the lowest cap that the curve knows it only goes on as it came, so there what is held has the say: what the curve
 is off by begins with another slope, which bends on the way (an integrated Wiener process, so that between caps held it
 is a cubic spline, Wahba 1978), and caps in between are among the points.
@@ -27,6 +27,7 @@ _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it 
 _FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
 _SLOPE, _BEND = 0.5, 10.0  # below: of the slope in ln cap, and what its variance grows by with ln cap; off a cliff
 _GAP = 0.02  # of ln cap, between points there
+_OTHER = 0.1  # of the time: what a job is off from its own curve by, as when its card is warm, is less
 _BESIDE, _ALIKE = 0.05, 2.0  # caps held that agree: so near, of ln cap, and off by no more than so many times as much
 
 
@@ -65,13 +66,10 @@ def bent(
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
         size = np.abs(away)
-        wide = np.hypot(even, np.sqrt(np.diag(beyond)))[places]
-        far = size > _FAR * np.hypot(noise, wide)
-        sure = np.where(far & _agree(away, log_w[places]) & (deep[places] == 0), size, 0.0)
-        even = np.maximum(even, np.max(sure * alike[:, places], axis=1))
+        agree = _agree(away, log_w[places])
         prior = even[:, None] * even[None, :] * alike + beyond
         wide = np.sqrt(np.diag(prior))[places]
-        noise = np.maximum(noise, np.where(size > _FAR * np.hypot(noise, wide), size / _FAR, 0))
+        noise = np.maximum(noise, np.where((size > _FAR * np.hypot(noise, wide)) & ~agree, size / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ away
         left = np.maximum(np.diag(prior) - np.sum(gain * prior[:, places], axis=1), 0.0)
@@ -85,6 +83,15 @@ def bent(
             before, times.tolist(), energies.tolist(), strict=True
         )
     )
+
+
+def is_anothers(at: Callable[[float], Prediction], held: Sequence[Prediction], common: float) -> bool:
+    """Whether two caps held near each other agree that a curve is another job's. held: of the caps that it knows.
+    common: the baseline's relative error of time."""
+    away = np.log([one.time / at(one.cap_w).time for one in held])
+    error = [math.hypot(one.period_rel_stderr, own_error(at(one.cap_w).period_rel_stderr, common)) for one in held]
+    far = np.abs(away) > np.maximum(_OTHER, _FAR * np.array(error))
+    return len(held) > 1 and bool(np.any(far & _agree(away, np.log([one.cap_w for one in held]))))
 
 
 def _below(deep: Floats) -> Floats:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autocap.controller.bent import bent, own_error
+from autocap.controller.bent import bent, is_anothers, own_error
 from autocap.controller.scaling import exponent_below
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
@@ -23,17 +23,20 @@ _UNKNOWN = 0.2
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
 _LEAST = 1e-6  # an error: nothing is certain
 _FAR = 0.95  # of the highest cap: from a point that much lower on, the slope at the top is known
+_LENGTH = 0.15  # of ln cap, over which what a strategy has fitted is off alike
 _USUAL = (-0.35, 0.55)  # slopes of ln time and ln energy, where there is no such point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCurve:
     """baseline: at `baseline_w`, the highest of its limits, watts. points: over it, ascending; the baseline's own is
-    one of them. asked_w: the cap that the job's metric asks for where all may be held, watts."""
+    one of them. asked_w: the cap that the job's metric asks for where all may be held, watts. fitted: caps of which a
+    strategy has said it, which are off together."""
 
     baseline: Measurement
     points: tuple[Prediction, ...]
     asked_w: float
+    fitted: frozenset[float] = frozenset()
 
     @classmethod
     def of(
@@ -53,7 +56,8 @@ class KnownCurve:
         known |= {cap_w: _against(baseline, pool(some)) for cap_w, some in at_cap.items()}
         known[max(baseline.cap_w)] = _against(baseline, baseline)
         points = tuple(known[cap_w] for cap_w in sorted(known))
-        curve = cls(baseline=baseline, points=points, asked_w=points[-1].cap_w)
+        fitted = frozenset(one.cap_w for one in predicted) - at_cap.keys()
+        curve = cls(baseline=baseline, points=points, asked_w=points[-1].cap_w, fitted=fitted)
         curve = curve.bent_to([_over(baseline, one) for one in held])
         return replace(curve, asked_w=curve.best_w(curve.points[-1].cap_w, metric))
 
@@ -62,7 +66,9 @@ class KnownCurve:
         if not held:
             return self
         common = self.baseline.period_rel_stderr, self.baseline.energy_rel_stderr
-        return replace(self, points=bent(self.points, self._at, held, common))
+        inside = [one for one in held if one.cap_w >= self.points[0].cap_w]  # below, nobody has said that it knows
+        ours = replace(self, points=self.points[-1:]) if is_anothers(self._at, inside, common[0]) else self
+        return replace(self, points=bent(ours.points, ours._at, held, common))
 
     def own_error(self, cap_w: float) -> float:
         """How well the time at a cap, watts, is known, without the baseline's part in it: a relative error."""
@@ -72,6 +78,13 @@ class KnownCurve:
         """The larger of that and the same of the energy."""
         energy = own_error(self._at(cap_w).energy_rel_stderr, self.baseline.energy_rel_stderr)
         return max(self.own_error(cap_w), energy)
+
+    def alike(self, one_w: float, other_w: float) -> float:
+        """How far the errors of two caps, watts, go together: their correlation, the baseline's part left out. Of caps
+        that stand for themselves they do not."""
+        if not {one_w, other_w} <= self.fitted:
+            return 0.0
+        return math.exp(-0.5 * (math.log(one_w / other_w) / _LENGTH) ** 2)
 
     @property
     def baseline_w(self) -> float:

@@ -1,9 +1,9 @@
 """Caps ranked by what is known of them at the value in force, and whether another one than that held is worth it.
 
-A gain counts over what an iteration at the limits found on arrival costs, and with its error: that of both caps,
-without the baseline's, which they share. It must exceed the error, and what the change costs: at most all that the job
-does while the caps settle. A cap that was not held against the baseline yet is confirmed, which costs windows of the
-baseline.
+A gain counts over what an iteration at the limits found on arrival costs, and with its error: that of both caps, but
+for what they share, which is the baseline's, and what of a fitted curve is off at both alike. It must exceed the error,
+and what the change costs: at most all that the job does while the caps settle. A cap that was not held against the
+baseline yet is confirmed, which costs windows of the baseline.
 """
 
 import math
@@ -86,7 +86,9 @@ class Ranking:
     def gain(self, held_w: float, other_w: float) -> Cost:
         """What another cap saves, with its standard error."""
         held, other = (self._metric.cost(self._own(cap_w), self._baseline) for cap_w in (held_w, other_w))
-        return Cost(value=held.value - other.value, stderr=math.hypot(held.stderr, other.stderr))
+        both = 2 * self._curve.alike(held_w, other_w) * held.stderr * other.stderr
+        stderr = math.sqrt(max(0.0, held.stderr**2 + other.stderr**2 - both))
+        return Cost(value=held.value - other.value, stderr=stderr)
 
     def _is_worth(self, held_w: float, other_w: float, *, confirmed: bool) -> bool:
         gain, costs = self.gain(held_w, other_w), self._switching

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.noted import latest
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger
@@ -21,7 +22,6 @@ _DRAWN_S, _QUANTILE = 10.0, 0.95  # over which, and of which readings, a draw co
 # A job has measured its slowdown once it was held for so many half seconds, nearly still (relative). The time of an
 # iteration scatters by so much.
 _WINDOW, _STILL, _JITTER = 20, 0.02, 0.01
-_MOST_HELD = 24  # of what it has measured, the latest, as its tuner keeps
 _SEARCHES = 5  # of each kind
 _DOUBT = 0.5  # of what caps do to it, with which a curve is believed that another run remembers
 
@@ -42,7 +42,7 @@ class Ledgered:
         self._rng = np.random.default_rng([seed, 2])
         self._here: set[int] = set()
         self._known: dict[int, KnownCurve] = {}
-        self._held: dict[int, deque[Prediction]] = {}
+        self._held: dict[int, tuple[Prediction, ...]] = {}
         self._lowering: dict[int, _Lowering] = {}
         self._draws_w: dict[int, deque[tuple[float, float]]] = {}
         # Of the last half seconds, newest last: what acts, and by how much it slows down; NaN where it did not train.
@@ -89,7 +89,7 @@ class Ledgered:
         for job in seen.jobs[story.known_s[seen.jobs] <= seen.t_s].tolist():
             if job not in self._known:
                 self._known[job] = self._remembered(job)
-                self._held[job] = deque(maxlen=_MOST_HELD)
+                self._held[job] = ()
                 self._tell(job)
         if seen.t_s < self._read_s + 0.5:
             return
@@ -121,7 +121,7 @@ class Ledgered:
                     period_rel_stderr=error,
                     time_energy_corr=0.0,
                 )
-                self._held[job].append(held)
+                self._held[job] = latest((*self._held[job], held), lambda one: one.cap_w)
                 self._tell(job)
                 self._acted_w[:, job] = np.nan
 
@@ -142,7 +142,7 @@ class Ledgered:
     def _tell(self, job: int) -> None:
         """What is known of a job by now."""
         known, profile = (
-            self._known[job].bent_to(list(self._held[job])),
+            self._known[job].bent_to(self._held[job]),
             self._story.curves.profiles[int(self._story.kinds[job])],
         )
         self._ledger.curve(str(job), job_curve(known.points, profile, int(self._fleet.devices[job])))

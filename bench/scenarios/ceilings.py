@@ -278,17 +278,19 @@ def _lost(
 
 
 def _walks(case: CeilingCase, outcome: Outcome) -> bool:
-    """Whether caps that were not tried before came one after the other, each lower, and dearer than the ceiling is; of
-    `linear` that is what was asked for."""
-    ceiling_w, before_w, steps, tried = None, 0.0, 0, set[float]()
+    """Whether caps that were not tried before were set one after the other, each lower, and dearer than the ceiling
+    is; of `linear` that is what was asked for. A trial that waits for what it may cost has not begun."""
+    ceiling_w, before_w, steps, asked_w, tried = None, 0.0, 0, 0.0, set[float]()
     for event in outcome.log.events:
         if isinstance(event, events.Granted):
             ceiling_w, steps = event.ceiling_w, 0
-        elif isinstance(event, events.TrialStarted) and ceiling_w is not None and event.cap_w not in tried:
-            costs = [_cost(case.profile, case.metric, cap_w, _base_w(outcome)) for cap_w in (event.cap_w, ceiling_w)]
-            steps = steps + 1 if costs[0] > costs[1] and event.cap_w < min(before_w or ceiling_w, ceiling_w) else 0
-            before_w = event.cap_w if steps else 0.0
-            tried.add(event.cap_w)
+        elif isinstance(event, events.TrialStarted):
+            asked_w = event.cap_w
+        elif isinstance(event, events.CapSet) and ceiling_w is not None and event.cap_w[0] == asked_w not in tried:
+            costs = [_cost(case.profile, case.metric, cap_w, _base_w(outcome)) for cap_w in (asked_w, ceiling_w)]
+            steps = steps + 1 if costs[0] > costs[1] and asked_w < min(before_w or ceiling_w, ceiling_w) else 0
+            before_w = asked_w if steps else 0.0
+            tried.add(asked_w)
             if steps >= _WALK and case.strategy != "linear":
                 return True
     return False

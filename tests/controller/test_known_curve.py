@@ -2,13 +2,18 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.noted import latest
+from autocap.controller.ranking import Ranking
+from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction
+from autocap.records import Cost, Measurement, Prediction
 from bench.simulation.jobs import exact
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -196,6 +201,46 @@ def test_one_wild_measurement_moves_a_curve_by_little(time: float) -> None:
     assert after.expected(150.0).period_s == pytest.approx(before.expected(150.0).period_s, rel=0.01)
 
 
+def test_what_is_held_again_and_again_is_believed_however_sure_a_curve_that_is_another_jobs_is_of_itself() -> None:
+    before = curve(120.0, 150.0, 200.0)
+    for cap_w, time in ((62.2, 2.75), (122.0, 1.9)):  # below its lowest cap, and where it takes itself to know
+        after = before.bent_to([held(cap_w, time)] * 3)
+        assert after.expected(cap_w).period_s / after.baseline.period_s == pytest.approx(time, rel=0.01)
+        stays = after.expected(150.0).period_s < 1.01 * before.expected(150.0).period_s
+        assert stays is (cap_w < 120.0)
+
+
+def test_of_what_was_held_the_oldest_goes_first_where_something_beside_it_was_held_later() -> None:
+    caps = tuple(100.0 * 1.02**number for number in range(40))
+    noted = tuple[float, ...]()
+    for cap_w in (*caps[:10], *(400.0 + 0.1 * number for number in range(30))):
+        noted = latest((*noted, cap_w), lambda one: one)
+    assert noted[:10] == caps[:10]
+    assert len(noted) == 24
+    assert noted[-1] == pytest.approx(402.9)
+    for cap_w in caps:  # none beside another
+        noted = latest((*noted, 5 * cap_w), lambda one: one)
+    assert noted == tuple(5 * cap_w for cap_w in caps[-24:])
+
+
 def test_what_is_held_at_the_baselines_own_cap_of_which_alone_anything_is_known_changes_nothing() -> None:
     before = KnownCurve.of(shown(260.0), (), (), EDP)
     assert before.bent_to([held(260.0, 1.01)]) == before
+
+
+def test_caps_that_a_strategy_has_fitted_are_off_together_and_those_that_stand_for_themselves_are_not() -> None:
+    fitted = curve(120.0).points
+    predicted = [replace(fitted[0], cap_w=cap_w, period_rel_stderr=0.002) for cap_w in (140.0, 147.0, 200.0, 230.0)]
+    known = KnownCurve.of(shown(260.0), [shown(230.0)], predicted, EDP)
+    assert known.alike(140.0, 147.0) > 0.9
+    assert known.alike(140.0, 200.0) < 0.1
+    assert known.alike(200.0, 230.0) == known.alike(200.0, 260.0) == 0.0
+
+    def gain(one_w: float, other_w: float) -> Cost:
+        search = SimpleNamespace(metric=ENERGY, first=known.baseline, curve=known)
+        ranking = Ranking(
+            cast(Search, search), limit_w=260.0, usual=ENERGY, confirmed=None, switching=0.0, per_second=0.0
+        )
+        return ranking.gain(one_w, other_w)
+
+    assert gain(147.0, 140.0).stderr < 0.6 * gain(230.0, 140.0).stderr

@@ -20,7 +20,7 @@ from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.manager.belief import Unbound, believed, doubt
 from autocap.plugins.fleet.manager.caps import Caps
 from autocap.plugins.fleet.manager.claims import Claim, Presence
-from autocap.plugins.fleet.manager.clocks import Clocks
+from autocap.plugins.fleet.manager.clocks import OFF_HZ, Clocks
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.tenant import Lowering, Tenant
 from autocap.plugins.fleet.manager.weights import Weights
@@ -133,7 +133,8 @@ class Occupancy:
                 self.ledger.drew(tenant.name, drawn_w)
         elif tenant.said is not tenant.believed:
             tenant.believed = tenant.said
-            self.ledger.curve(tenant.name, self._bounded(tenant, believed(tenant.said, self._worst(tenant))))
+            curve = believed(tenant.said, self._worst(tenant, OFF_HZ))
+            self.ledger.curve(tenant.name, self._bounded(tenant, curve))
             self.ledger.drew(tenant.name, np.inf)  # of a tuned job it says nothing of what it asks for
 
     def _follow_clocks(self, tenant: Tenant) -> None:
@@ -148,11 +149,13 @@ class Occupancy:
         if np.abs(np.interp(curve.caps_w, before.caps_w, before.slowdown) - curve.slowdown).max() > _MOVED:
             self.ledger.curve(tenant.name, curve, measured=False)
 
-    def _worst(self, tenant: Tenant) -> JobCurve:
-        """Of a job that computes all the time: by its clocks, where these have been seen."""
+    def _worst(self, tenant: Tenant, off_hz: float = 0.0) -> JobCurve:
+        """Of a job that computes all the time: by its clocks, where these have been seen. off_hz: by which these may be
+        off, so that what a tuner has measured is not cut to steps of them: who is measured would be given less than who
+        is not."""
         worst, most_hz = self._prior(tenant), [self._device.most_hz[gpu] for gpu in tenant.gpus]
         known = [hz for hz in most_hz if hz is not None]
-        return tenant.clocks.curve(worst, min(known) if len(known) == len(most_hz) else None) or worst
+        return tenant.clocks.curve(worst, min(known) if len(known) == len(most_hz) else None, off_hz=off_hz) or worst
 
     def _bounded(self, tenant: Tenant, curve: JobCurve) -> JobCurve:
         """The limit on its slowdown counts of who may change the budget: of others it would take watts from the rest,

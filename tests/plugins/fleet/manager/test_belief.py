@@ -92,10 +92,13 @@ def against(there: Stage, said: JobCurve | None, *, twice: bool = False) -> tupl
 
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("name", LIES)
-def test_a_tuner_that_lies_takes_no_watt_from_another_job(name: str, twice: bool, tmp_path: Path) -> None:
+def test_a_tuner_that_lies_takes_no_watt_from_another_job_but_for_half_a_step_of_its_clock(
+    name: str, twice: bool, tmp_path: Path
+) -> None:
     with stage(tmp_path, 520.0, gpus=2) as there:
         taken_w, said = against(there, LIES[name], twice=twice)
-        assert taken_w <= 0.25 + 1e-6, name  # a step
+        half_step = 0.0043 * 390.0  # of a job that computes all the time, whose watts go with its clock at least
+        assert taken_w <= (half_step if name == "likely" else 0.0) + 0.25 + 1e-6, name  # a step of caps
         assert (said is not None) is (name not in ("faster than time", "likely"))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from autocap.devices.model import profiles
 from autocap.plugins.fleet.budget.curves import prior
-from autocap.plugins.fleet.manager.clocks import Clocks
+from autocap.plugins.fleet.manager.clocks import OFF_HZ, Clocks
 from autocap.records import Reading
 from tests.plugins.fleet.manager.stage import stage
 
@@ -29,7 +29,7 @@ def test_between_caps_that_were_seen_it_goes_by_the_slowest_clock_and_below_by_t
     assert curve is not None
     at = np.interp([260.0, 180.0, 100.0], curve.caps_w, curve.slowdown)
     worst = np.interp([180.0, 100.0], WORST.caps_w, WORST.slowdown)
-    assert at[:2] == pytest.approx([0.0, 1.5 / 1.4 - 1], abs=2e-3)
+    assert at[:2] == pytest.approx([0.0, 1.5 / 1.4075 - 1], abs=2e-3)  # in the middle of a step of 15 MHz
     assert (1 + at[2]) / (1 + at[1]) == pytest.approx((1 + worst[1]) / (1 + worst[0]), rel=1e-3)
     assert np.all(curve.slowdown <= WORST.slowdown + 1e-12)
 
@@ -55,3 +55,17 @@ def test_two_jobs_that_nobody_tunes_are_slowed_down_alike_by_what_their_clocks_s
         slowdowns = [profiles.load(name).slowdown(w) for name, w in zip(names, there.limits_w(), strict=True)]
         assert 377.0 < sum(there.limits_w()) <= 390.0
     assert np.ptp(slowdowns) < 0.015
+
+
+def test_what_a_tuner_measures_is_not_cut_to_a_step_of_the_clock() -> None:
+    clocks = Clocks()
+    shown(clocks, 259.5, 1.755)  # of 1.769 that run
+    shown(clocks, 220.4, 1.665)
+    shown(clocks, 219.6, 1.665)  # as good as the same cap
+    mean, most = clocks.curve(WORST, 1.77e9), clocks.curve(WORST, 1.77e9, off_hz=OFF_HZ)
+    assert mean is not None
+    assert most is not None
+    true = 1.769 / 1.669 - 1
+    assert np.interp(220.0, mean.caps_w, mean.slowdown) == pytest.approx(true, abs=0.005)
+    assert true <= np.interp(220.0, most.caps_w, most.slowdown) < true + 0.005
+    assert np.all(most.slowdown <= WORST.slowdown + 1e-12)
