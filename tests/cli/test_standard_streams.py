@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import EMULATED, Cli
+from tests.cli.test_cli import EMULATED, Cli, terminated
 from tests.doubles import warm
 from tests.doubles.recorded import record
 from tests.doubles.waiting import eventually
@@ -181,8 +181,7 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
         )  # fmt: skip
         eventually(lambda: (cli.folder / "ready").exists() and cli.events("device_found"))
         began_s = time.monotonic()
-        run.terminate()
-        assert run.wait(120) == 7
+        assert terminated(run) == 7
         assert time.monotonic() - began_s < 6
         result = json.loads(run.stdout.read())
         run.stdout.close()

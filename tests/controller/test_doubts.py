@@ -186,7 +186,6 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
     search = Search(new_strategy, grid, ENERGY, measurement(cap_w=260.0), 3.0)
     wrong, cut_short = as_trial(measurement(50.0, 0.5, cap_w=240.0)), as_trial(measurement(85.0, 0.52, cap_w=200.0))
     search.tell(replace(wrong, cost=0.5))
-    assert cut_short.measurement is not None
     why = search.hopeless(cut_short.measurement, search.cost(cut_short.measurement))
     search.tell(replace(cut_short, state=TrialState.PRUNED, reason=why))
     search.tell(Trial(cap_w=160.0, state=TrialState.FAILED, reason="a gap"))

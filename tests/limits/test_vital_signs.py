@@ -51,7 +51,6 @@ def process(code: str) -> Iterator[tuple["subprocess.Popen[str]", VitalSigns]]:
     ) as it:
         it.stdout.readline()
         identity = identify(it.pid)
-        assert identity is not None
         signs = VitalSigns(identity)
         try:
             yield it, signs

@@ -87,7 +87,6 @@ class Job:
         )
         self.heard()
         identity = identify(self.process.pid)
-        assert identity is not None
         self.identity: ProcessId = identity
 
     def heard(self) -> int:
@@ -143,7 +142,6 @@ def test_every_call_is_counted_and_stamped(job: Job) -> None:
 def test_the_times_of_the_newest_calls_are_known_in_their_order(job: Job) -> None:
     with closing(Host(LABS)) as host:
         function = host.function(job.process.pid)
-        assert function is not None
         calls = host.open(job.process.pid, function)
         with closing(calls):
             assert calls.after(0) == []

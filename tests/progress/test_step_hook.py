@@ -367,7 +367,6 @@ class TestStepsByHand:
         ) as job:
             assert job.stdout.readline() == b"on\n"
             identity = identify(job.pid)
-            assert identity is not None
             with IterationCounter("auto", ours=False) as counter:
                 counter.follow(identity)
                 reading, progress = counter.read(0.0), counter.progress(PRESETS["turing"].info())
@@ -380,7 +379,6 @@ class TestStepsByHand:
 
     def test_a_file_that_holds_no_steps_is_not_taken_for_the_job_s(self, step_map: StepMap) -> None:
         identity = identify(os.getpid())
-        assert identity is not None
         assert StepMap.of_job(identity) is not None
         os.ftruncate(step_map.fd, 0)
         assert StepMap.of_job(identity) is None

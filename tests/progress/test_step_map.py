@@ -259,7 +259,6 @@ class TestStepMap:
     def test_a_map_full_of_live_processes_leaves_out_the_next_one(self, step_map: StepMap) -> None:
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
             process = identify(other.pid)
-            assert process is not None
             fill(step_map, process)
             sitecustomize.StepCounter(str(step_map.path)).step()
             other.communicate(b"\n")

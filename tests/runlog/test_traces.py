@@ -140,7 +140,6 @@ def test_steps_of_the_energy_counter_are_a_witness_of_the_power_between_them(tmp
 def test_a_counter_that_starts_anew_gives_no_negative_power(tmp_path: Path) -> None:
     rows = [f"{n},{200 + n},{100 * (n % 40) + 7}" for n in range(80)]
     counted = read(written(tmp_path, "\n".join(["t_s,power_w,energy_j", *rows]))).counted
-    assert counted is not None
     _, watts = counted
     assert len(watts) > 70
     assert watts.min() > 0
@@ -174,7 +173,6 @@ def test_the_samples_of_a_run_directory_are_a_trace(tmp_path: Path) -> None:
     trace = recorded(tmp_path, devices=1)
     assert trace.update_s == pytest.approx(0.101, rel=0.02)
     assert len(trace.t_s) == pytest.approx(292, abs=5)
-    assert trace.counted is not None
     t_s, watts = trace.counted
     assert t_s[-1] > 29
     assert watts.mean() == pytest.approx(150, rel=0.03)

@@ -50,7 +50,6 @@ def used(run: WholeRun) -> Used:
 
 
 def with_node(one: FinishedRun, node_j: float, gap_s: float = 0.0) -> FinishedRun:
-    assert one.used is not None
     return replace(one, used=replace(one.used, node_j=node_j, node_gap_s=gap_s))
 
 
