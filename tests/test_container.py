@@ -67,7 +67,6 @@ def test_it_installs_autocap_with_the_extras_of_a_run() -> None:
     (installs,) = [words for words in of("RUN") if "pip install" in words]
     (target,) = [word for word in shlex.split(installs) if word.startswith("/src[")]
     found = re.fullmatch(r"/src\[([\w,]+)\]", target)
-    assert found is not None
     assert set(found[1].split(",")) == set(PROJECT["project"]["optional-dependencies"]) - NOT_NEEDED - TRACKERS
 
 
@@ -75,8 +74,6 @@ def test_its_python_is_one_that_autocap_takes() -> None:
     (image,) = of("FROM")
     version = re.fullmatch(r"docker\.io/library/python:(\d+)\.(\d+)-slim", image)
     oldest = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["project"]["requires-python"])
-    assert version is not None
-    assert oldest is not None
     assert tuple(map(int, version.groups())) >= tuple(map(int, oldest.groups()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, require_said
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, require_said, terminated
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
@@ -72,8 +72,7 @@ def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trai
     eventually(lambda: Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     assert is_never_stopped(trainer.pid, 0.2)
     run.send_signal(signal.SIGCONT)
-    run.terminate()
-    assert run.wait(120) == 0
+    assert terminated(run) == 0
     assert trainer.poll() is None
 
 
@@ -86,15 +85,13 @@ def test_a_second_attach_is_refused_with_the_pid_of_the_first(cli: Cli, here: He
         second.stderr,
     )
     assert not (cli.folder / "autocap-runs").exists()
-    run.terminate()
-    assert run.wait(120) == 0
+    assert terminated(run) == 0
 
 
 def test_observing_takes_no_lock_and_writes_no_journal(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid, "--observe")
     assert cli.leftovers() == []
-    run.terminate()
-    assert run.wait(120) == 0
+    assert terminated(run) == 0
     assert cli.events("limit_restored")[0]["final_w"] == 260.0
     assert cli.events("cap_set") == []
 

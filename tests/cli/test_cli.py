@@ -279,6 +279,11 @@ def test_on_a_machine_without_a_driver_it_is_said_in_one_line_too(cli, words, st
     require_refused(cli, cli(*shlex.split(words)), status, message)
 
 
+def terminated(run: warm.WarmProcess) -> int:
+    run.terminate()
+    return run.wait(120)
+
+
 def require_said(done: "subprocess.CompletedProcess[str]", status: int, words: str) -> None:
     assert done.returncode == status
     assert words in done.stderr
@@ -430,8 +435,7 @@ def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_se
     time.sleep(2.0)
     assert is_never_stopped(pid, 0.3)
     run.send_signal(signal.SIGCONT)
-    run.terminate()
-    assert run.wait(120) == 128 + signal.SIGTERM
+    assert terminated(run) == 128 + signal.SIGTERM
     assert cli.leftovers() == []
 
 
@@ -439,8 +443,7 @@ def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli:
     script = "trap 'sleep 1; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)
     eventually(lambda: "ready" in (cli.folder / "out").read_text())
-    run.terminate()
-    assert run.wait(120) == 5
+    assert terminated(run) == 5
     assert (cli.folder / "out").read_text() == "ready\nsaved\n"
     result = json.loads((cli.folder / "run" / "result.json").read_text())
     assert result["device"]["gpus"][0]["restored"] is True

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
-from tests.cli.test_cli import Cli, require_said
+from tests.cli.test_cli import Cli, require_said, terminated
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
 
@@ -110,8 +110,7 @@ def test_when_somebody_else_sets_a_limit_it_stays_and_the_others_are_put_back(no
     node.board.request(1, 210_500)
     eventually(lambda: node.limits_mw() == [node.arrival_mw[0], 210_500])
     assert run.poll() is None
-    run.terminate()
-    assert run.wait(120) == 128 + signal.SIGTERM
+    assert terminated(run) == 128 + signal.SIGTERM
     assert node.limits_mw() == [node.arrival_mw[0], 210_500]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["ended_because"].endswith("somebody else has changed it, and it stays")
@@ -128,8 +127,7 @@ def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> No
     assert not (tmp_path / "run").exists()
     run = node.start("attach", "--pid", str(job.pid), "--out", "run", "--shared-gpu", "--observe")
     eventually(lambda: node.events("device_found"))
-    run.terminate()
-    assert run.wait(120) == 0
+    assert terminated(run) == 0
 
 
 def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_path) -> None:
@@ -157,8 +155,7 @@ def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> N
     run = node.start("run", "--out", "run", "--", "sh", "-c", script)
     eventually(lambda: "ready" in (tmp_path / "out").read_text())
     time.sleep(0.2)
-    run.terminate()
-    assert run.wait(120) == 7
+    assert terminated(run) == 7
     (ended,) = node.events("run_ended")
     assert ended["ended_because"] == "a signal was passed on to it before it used a GPU"
 

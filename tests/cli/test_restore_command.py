@@ -119,7 +119,6 @@ def test_a_limit_that_is_back_already_is_not_set_again(state_dir, gpu, capsys):
 
 def test_an_entry_of_a_live_run_is_in_use_and_untouched(state_dir, gpu, capsys):
     parent = identify(os.getppid())
-    assert parent is not None
     path = leave_entry(state_dir, gpu, owner=parent)
     assert restore(capsys) == (0, [f"{gpu.uuid} is in use by PID {parent.pid}"])
     assert limit_w(gpu) == 200.0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import EMULATED, Cli
+from tests.cli.test_cli import EMULATED, Cli, terminated
 from tests.doubles import warm
 from tests.doubles.recorded import record
 from tests.doubles.waiting import eventually
@@ -181,11 +181,9 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
             cli.argv("run", *EMULATED, "-v", "--json", "--out", "run", "--", "sh", "-c", script),
             cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=pipe,
         )  # fmt: skip
-        assert run.stdout is not None
         eventually(lambda: (cli.folder / "ready").exists() and cli.events("device_found"))
         began_s = time.monotonic()
-        run.terminate()
-        assert run.wait(120) == 7
+        assert terminated(run) == 7
         assert time.monotonic() - began_s < 6
         result = json.loads(run.stdout.read())
         run.stdout.close()
@@ -212,7 +210,6 @@ def test_stderr_of_the_child_is_what_it_was(cli: Cli) -> None:
     reading, writing = os.pipe()
     words = ("run", "--quiet", "--", sys.executable, "-S", "-c", "import os; print(os.get_blocking(2))")
     with warm.start(cli.argv(*words), cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=writing) as run:
-        assert run.stdout is not None
         assert run.stdout.read() == "True\n"
     os.close(reading)
     os.close(writing)

@@ -54,7 +54,6 @@ def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore_which_say
         stderr=subprocess.DEVNULL,
         text=True,
     ) as run:
-        assert run.stdout is not None
         child, path = run.stdout.readline().split()
         assert main(["restore"]) == 0
         assert os.path.exists(path)  # its maker lives

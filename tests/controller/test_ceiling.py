@@ -112,7 +112,6 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "it is above what the budget gives now")
     assert trials[0].trial.cap_w == 150  # the ceiling, which stands for the baseline
     assert all(event.trial.cap_w <= 150 for event in trials)
-    assert outcome.decided is not None
     assert not outcome.decided.confirmed  # its baseline's limit may not hold
     assert outcome.decided.reason == "the best up to 150 W by the curve; the baseline is that of 260 W"
     assert held_at(outcome, 149.0) == 150.0

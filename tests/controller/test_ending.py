@@ -173,7 +173,6 @@ def test_reports_of_an_unconfirmed_cap_say_so_and_of_none_say_why() -> None:
 def test_what_a_cut_short_search_has_shown_is_begun_from_at_its_best_cap() -> None:
     log = in_full(ran(SHORT))
     curve = curve_of(log)
-    assert curve is not None
     assert curve.cut_short
     assert curve.kept_w is None
     grid = ran(2).grid
@@ -188,7 +187,6 @@ def test_whenever_the_end_that_is_remembered_comes_a_cap_that_is_kept_is_truly_b
     (decided,) = decisions(outcome)
     if outcome.final_cap_w < 260:
         base_j = RESNET50.default_time_s * float(RESNET50.power_w(260.0))
-        assert decided.measurement is not None
         assert decided.measurement.energy_per_iteration_j < base_j
 
 
@@ -209,7 +207,6 @@ def test_the_best_so_far_has_the_error_of_the_baseline_that_it_was_measured_besi
     shown = measurement(70.0, 0.55, cap_w=150.0)
     search.tell(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=0.7, cost_stderr=0.01, measurement=shown))
     best = Best.of(SimpleNamespace(search=search, trial_so_far=None))  # type: ignore[arg-type]  # all that it asks for
-    assert best is not None
     assert best.cost.stderr == pytest.approx(0.7 * 0.2, rel=0.01)
     assert not best.is_clear(search)
 

@@ -72,7 +72,6 @@ def test_what_says_too_little_is_no_rough_baseline(kind: str, power_w: float) ->
 
 def test_a_period_has_the_errors_that_its_many_cycles_show() -> None:
     found = looked(kind="period")
-    assert found is not None
     assert found.iterations >= 8
     assert found.period_rel_stderr < 0.01
 
@@ -97,7 +96,6 @@ def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_i
     outcome = searched(ENERGY)
     (refined,) = (event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
     decided = outcome.decided
-    assert decided is not None
     assert decided.baseline == refined.measurement
     known = settled(outcome.log.events)
     first = next(event for event in known if isinstance(event, events.BaselineMeasured))
@@ -115,7 +113,6 @@ def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_f
     assert rough.measurement.period_s > 1.2 * refined.measurement.period_s
     assert refined.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.02)
     assert not of_kind(outcome, events.TrialWithdrawn), "it costs itself, not the trials"
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
 
@@ -155,7 +152,6 @@ def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
     )
     refined = [event for event in outcome.log.events if isinstance(event, events.BaselineRefined)]
     decided = outcome.decided
-    assert decided is not None
     assert decided.cap_w is None
     assert len(refined) == 1
     assert refined[0].measurement.iterations >= 8
@@ -204,7 +200,6 @@ def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it
     back_s = next(event.t_s for event in outcome.log.events if getattr(event, "cap_w", None) == (260.0,))
     assert back_s >= confirming_s, "the limit found on arrival holds only where the cap is confirmed"
     assert at_top_s(outcome) < 10.0
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
 
@@ -239,7 +234,6 @@ def test_nothing_is_held_that_was_not_measured_beside_the_limits_found_now() -> 
 def test_a_remembered_baseline_moves_with_what_the_cap_shows_now() -> None:
     top, low = measurement(100.0, 0.5, cap_w=260.0), measurement(80.0, 0.55, cap_w=170.0)
     found = Remembered.of(170.0, trials(top, low), (260.0,))
-    assert found is not None
     now = measurement(82.0, 0.561, cap_w=170.0)
     assert found.doubt(now) is None
     assert found.baseline_beside(now).period_s == pytest.approx(0.51)

@@ -36,7 +36,6 @@ def tuned(of: SimulatedJob, config: TuneConfig, **settings: object) -> Outcome:
 def test_a_job_of_long_steps_is_tuned_like_any_other(step_s: float) -> None:
     outcome = tuned(job(step_s), TuneConfig(metric=EDS))
     assert states(outcome)[:4] == [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
@@ -70,7 +69,6 @@ def test_a_search_of_usual_length_says_nothing(step_s: float) -> None:
 
 def test_a_time_limit_that_is_too_short_for_eight_iterations_is_stretched_and_that_is_said_once() -> None:
     outcome = tuned(job(2.0), TuneConfig(metric=EDS, trial_s=6.0))
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert len(warnings(outcome)) == 1
     assert "do not fit into the 6 s of a trial, so a trial takes about 21 s" in warnings(outcome)[0]
@@ -90,7 +88,6 @@ def test_a_search_that_would_outlast_the_job_is_not_begun_and_says_why() -> None
 
 def test_a_long_job_is_searched_where_its_length_is_known() -> None:
     outcome = tuned(job(8.0, iterations=200), TuneConfig(metric=EDS, iterations=200))
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
 
 
@@ -107,7 +104,6 @@ def test_a_first_step_that_takes_longer_than_the_wait_is_waited_for_while_the_de
     slow_start = job(10.0, start_s=40.0, warm_up_iterations=4, warm_up_factor=10.0)
     outcome = tuned(slow_start, TuneConfig(metric=EDS, wait_s=60.0))
     assert outcome.device.true_ends_s()[0] > 120.0
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
 
 
@@ -123,7 +119,6 @@ def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
 def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
     episodes = (Episode(every=40, duration_s=150.0, power=0.3),)
     outcome = tuned(job(15.0, episodes=episodes), TuneConfig(metric=EDS))
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert states(outcome).count(State.PAUSED) == (int(outcome.device.true_ends_s().size) - 1) // 40
 
@@ -164,7 +159,6 @@ def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew()
     assert found == ["period", "steps"]
     baselines = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
     assert baselines[-1].period_s == pytest.approx(10.0, rel=0.05)
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]

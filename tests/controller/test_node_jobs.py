@@ -67,7 +67,6 @@ def test_the_node_and_the_gpus_are_measured_as_they_are(meter: Callable[[Simulat
     assert len(found) >= 3
     for one in found:
         assert one.power_w == pytest.approx(node_w(one.cap_w[0]), abs=4 * one.power_w * one.power_rel_stderr + 3.0)
-        assert one.gpu is not None
         assert one.gpu.power_w == pytest.approx(PROFILE.power_w(one.cap_w[0]), rel=0.02)
 
 
@@ -88,7 +87,6 @@ def test_a_meter_that_is_too_slow_for_a_trial_ends_with_the_reason() -> None:
 
 def test_a_gap_costs_a_trial_a_new_window_and_no_number() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=faulty(25.0, 40.0), stop_when_held=True)
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     for one in measurements(outcome):
         assert not (one.start_s < 40.0 and one.start_s + one.duration_s > 25.1)

@@ -89,7 +89,6 @@ def test_after_a_refusal_the_slowest_card_is_raised_and_none_goes_lower() -> Non
     too_low = (165.0, 180.0, 165.0, 170.0)  # the first card is the slowest now
     plan.learn(node.shows(too_low))
     again = plan.ask()
-    assert again is not None
     assert again[0] > too_low[0]
     assert all(cap_w >= before_w for cap_w, before_w in zip(again, too_low, strict=True))
 

@@ -43,7 +43,6 @@ def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> No
     assert warned(outcome)[0].startswith("a period of 0.34")
     found = next(event for event in outcome.log.events if isinstance(event, events.ProgressFound))
     assert found.t_s > back.t_s  # nothing is counted before
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(PROFILE, EDP, outcome.grid, outcome.final_cap_w, limit_w) < 1.0
 

@@ -95,7 +95,6 @@ def test_the_driver_can_show_the_pid_of_another_namespace(tmp_path) -> None:
 def test_the_limits_are_back_within_a_second_when_the_controller_is_killed(tmp_path) -> None:
     path, board = written(tmp_path)
     with process(path, "-c", CONTROLLER) as controller:
-        assert controller.stdout is not None
         assert controller.stdout.readline() == "set\n"
         assert [board.requested_mw(gpu) for gpu in range(2)] == [180_000, 190_000]
         controller.kill()
@@ -106,7 +105,6 @@ def test_the_limits_are_back_within_a_second_when_the_controller_is_killed(tmp_p
 def test_a_limit_that_somebody_else_set_meanwhile_stays(tmp_path) -> None:
     path, board = written(tmp_path)
     with process(path, "-c", CONTROLLER) as controller:
-        assert controller.stdout is not None
         assert controller.stdout.readline() == "set\n"
         board.request(1, 222_222)
         controller.kill()

@@ -56,7 +56,6 @@ def test_between_updates_the_latest_reading_is_held() -> None:
     one = sensor(IDEAL)
     constant(one, 100.0, 1.0)
     latest = one.latest()
-    assert latest is not None
     assert 1.0 - 0.1 <= latest[0] <= 1.0
     readings = constant(one, 300.0, latest[0] + 0.099 - 1.0, from_s=1.0)
     assert len(readings.t_s) == 0

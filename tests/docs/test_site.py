@@ -17,8 +17,6 @@ SITE = ROOT / "docs" / "site"
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
     spec = importlib.util.spec_from_file_location("reference", SITE / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -91,9 +91,7 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
     # From us the relay, which is a driver too, descends as well.
     channel = _channel(cluster, tmp_path, mark, driver=os.getpid())
     try:
-        assert job.stdout is not None
         name, *found = job.stdout.readline().split()
-        assert channel.job is not None
         assert (channel.job.id, len(channel.job.nodes)) == (name, NODES)
         assert [found[:2], found[3:5]] == [["map-of-this-run", "yes"]] * 2
         assert all(path.startswith("/hook:") for path in (found[2], found[5]))
@@ -117,7 +115,6 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         until((tmp_path / "left-0").exists, "the agent's leaving")
         assert (tmp_path / "left-0").read_text() == "end of input"
         channel = _channel(cluster, tmp_path, mark, job=name)
-        assert channel.job is not None
         assert (channel.job.id, len(channel.job.nodes)) == (name, NODES)
         assert set(heard(channel, NODES, number=1)) == {0, 1}
         channel.close()

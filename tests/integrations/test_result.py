@@ -34,7 +34,6 @@ def test_a_run_is_loaded_and_prints_as_its_report(recorded: Path, capsys: pytest
 
 def test_the_kept_cap_prints_as_a_line(recorded: Path) -> None:
     chosen = autocap.load(recorded).chosen
-    assert chosen is not None
     assert str(chosen).startswith(f"{chosen.cap_w[0]:g} W, confirmed: ")
     assert str(chosen).endswith(" J per iteration")
     assert "\n" not in str(chosen)

@@ -211,7 +211,6 @@ def test_nothing_is_sent_once_the_child_was_reaped(monkeypatch: pytest.MonkeyPat
 def test_the_identity_is_the_childs() -> None:
     child = child_job.start(["sleep", "100"], os.environ)
 
-    assert child.identity is not None
     assert child.identity.pid == child.pid
     assert child.identity.is_alive()
     child.kill()
@@ -527,7 +526,6 @@ def test_a_user_without_a_passwd_entry_keeps_the_ids_sudo_gave() -> None:
 def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
     nobody = pwd.getpwnam("nobody")
     user = invoking_user({"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid), "SUDO_USER": "ignored"})
-    assert user is not None
     assert (user.uid, user.gid) == (nobody.pw_uid, nobody.pw_gid)
 
     out = printed(

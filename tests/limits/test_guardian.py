@@ -109,7 +109,6 @@ def test_the_journal_names_boot_owner_and_job(state_dir, gpu):
         StateDir(state_dir) as state,
     ):
         entry = Journal(state).load(gpu.uuid)
-        assert entry is not None
         assert (entry.boot_id, entry.owner, entry.job) == (boot_id(), own_identity(), own_identity())
 
 
@@ -423,7 +422,6 @@ def test_a_start_leaves_alone_what_is_not_ours_any_more_and_says_so(state_dir, g
 
 def test_an_owner_that_lives_is_respected_even_if_its_lock_file_was_removed(state_dir, gpu):
     parent = identify(os.getppid())
-    assert parent is not None
     leave_entry(state_dir, gpu, owner=parent)
     with pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"):
         unwatched(state_dir, gpu).__enter__()

@@ -324,7 +324,6 @@ def test_a_device_that_the_helper_has_lent_is_not_had_by_ending_the_helper(state
     words = [sys.executable, "-c", code, "helper", "serve", str(state.path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as helper:
         try:
-            assert helper.stdout is not None
             assert helper.stdout.readline() == "held\n"
             with pytest.raises(
                 DeviceLocked, match=f"is lent to somebody by the helper .PID {helper.pid}.; `autocap h"

@@ -86,7 +86,6 @@ def test_an_entry_with_any_field_changed_is_refused_or_holds_limits_that_can_be_
         found = Journal(state).load("GPU-1")
     except GuardError:  # of another version, or damaged
         return
-    assert found is not None
     limits_w = [limit_w for limit_w in (found.original_w, found.last_w, found.next_w) if limit_w is not None]
     assert all(0 < limit_w < float("inf") for limit_w in limits_w)
     assert found.original_w is not None or found.untouched
@@ -96,7 +95,6 @@ def test_an_entry_with_any_field_changed_is_refused_or_holds_limits_that_can_be_
 def test_an_entry_cut_short_is_damaged(state: StateDir, entry: Entry, cut: int) -> None:
     Journal(state).save(replace(entry, uuid="GPU-1"))
     whole = state.read("GPU-1.json")
-    assert whole is not None
     state.write("GPU-1.json", whole[: cut % len(whole)])
     with pytest.raises(DamagedEntry, match="damaged"):
         Journal(state).load("GPU-1")

@@ -49,10 +49,8 @@ def process(code: str) -> Iterator[tuple["subprocess.Popen[str]", VitalSigns]]:
     with subprocess.Popen(
         [sys.executable, "-ISc", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE, text=True
     ) as it:
-        assert it.stdout is not None
         it.stdout.readline()
         identity = identify(it.pid)
-        assert identity is not None
         signs = VitalSigns(identity)
         try:
             yield it, signs

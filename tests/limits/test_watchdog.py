@@ -195,7 +195,6 @@ def test_a_device_that_refuses_is_tried_until_it_takes_its_limit_back(state_dir,
         wait_for(process, "set 180")
         refuse.touch()
         process.kill()
-        assert process.stdout is not None
         assert process.stdout.read() == ""  # it ends although the watchdog goes on: that one has no hold of our output
         assert len(watchdogs(process.pid)) == 1
         assert at(gpu, 180.0)()

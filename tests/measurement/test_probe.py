@@ -32,15 +32,12 @@ def test_what_is_read_while_the_cap_settles_is_discarded() -> None:
     early = list(samples(seconds=2.0, power_w=500.0))
     late = list(samples(start_s=2.0, seconds=30.0, power_w=200.0, count_from=4))[1:]
     result, _ = drive(Probe((200.0,), RULES, own_cost), early + late)
-    assert result is not None
-    assert result.measurement is not None
     assert result.measurement.power_w == pytest.approx(200.0)
     assert result.measurement.start_s >= 2.5  # settling, and one iteration more
 
 
 def test_a_probe_ends_as_soon_as_its_error_reaches_the_target() -> None:
     result, ended_s = drive(Probe((200.0,), RULES, own_cost), list(samples(seconds=60.0)))
-    assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s == pytest.approx(2.0 + 0.5 + 8 * 0.5, abs=0.6)
 
@@ -48,7 +45,6 @@ def test_a_probe_ends_as_soon_as_its_error_reaches_the_target() -> None:
 def test_too_few_iterations_within_the_time_limit_are_a_failure_that_says_so() -> None:
     rules = ProbeRules(settle_s=1.0, target_stderr=0.005, limit_s=10.0, min_batches=8)
     result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=30.0, period_s=2.0)))
-    assert result is not None
     assert result.state is TrialState.FAILED
     assert result.measurement is None
     assert result.reason == "only 3 iterations within 10 s, 8 are needed; pass a larger --trial-seconds"
@@ -60,7 +56,6 @@ def test_a_probe_that_has_been_patient_makes_do_with_a_larger_error(coarse: floa
     rules = replace(RULES, patience_s=10.0, coarse_stderr=coarse)
     probe = Probe((200.0,), rules, lambda found: Cost(value=1.0, stderr=0.05))
     result, ended_s = drive(probe, list(samples(seconds=70.0)))
-    assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s == pytest.approx(expected_s, abs=1.0)
 
@@ -68,7 +63,6 @@ def test_a_probe_that_has_been_patient_makes_do_with_a_larger_error(coarse: floa
 def test_a_lost_trial_is_pruned_with_its_reason() -> None:
     probe = Probe((200.0,), RULES, own_cost, hopeless=lambda found, cost: "worse than 160 W")
     result, _ = drive(probe, list(samples(seconds=30.0)))
-    assert result is not None
     assert (result.state, result.reason) == (TrialState.PRUNED, "worse than 160 W")
     assert result.measurement is not None
 
@@ -76,9 +70,7 @@ def test_a_lost_trial_is_pruned_with_its_reason() -> None:
 def test_a_trial_with_a_length_of_its_own_has_it_whatever_its_error() -> None:
     rules = RULES.lasting(TrialLength(settle_s=4.0, warm_up=10, iterations=40))
     result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=60.0)))
-    assert result is not None
     assert (result.state, result.reason) == (TrialState.COMPLETE, None)
-    assert result.measurement is not None
     assert result.measurement.iterations == 40
     assert ended_s == pytest.approx(4.0 + (10 + 40) * 0.5, abs=0.6)
 
@@ -87,8 +79,6 @@ def test_a_window_of_some_seconds_begins_with_the_change_and_has_two_whole_itera
     rules = RULES.lasting(TrialLength(seconds=1.2))
     for period_s, iterations, ends_s in [(0.25, 5, 1.5), (1.5, 2, 4.5)]:
         result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=20.0, period_s=period_s)))
-        assert result is not None
-        assert result.measurement is not None
         assert result.measurement.iterations == iterations
         assert ended_s == pytest.approx(ends_s, abs=0.15)
 
@@ -96,7 +86,6 @@ def test_a_window_of_some_seconds_begins_with_the_change_and_has_two_whole_itera
 def test_a_trial_with_a_length_of_its_own_ends_at_the_time_limit_all_the_same() -> None:
     rules = replace(RULES, limit_s=10.0).lasting(TrialLength(warm_up=10, iterations=40))
     result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=60.0)))
-    assert result is not None
     assert (result.state, result.reason) == (TrialState.COMPLETE, "time limit of 10 s")
     assert ended_s == pytest.approx(10.0)
 
@@ -111,14 +100,12 @@ def test_a_broken_window_is_taken_again_and_after_a_few_in_a_row_the_trial_fails
     gap = list(samples(start_s=6.0, seconds=0.0, power_w=None, count_from=12))
     once = list(samples(seconds=5.9)) + gap + list(samples(start_s=6.1, seconds=30.0, count_from=12))
     result, ended_s = drive(Probe((200.0,), RULES, own_cost), once)
-    assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s > 8.0
     often = [
         replace(sample, readings=HOT) if i % 60 == 59 else sample for i, sample in enumerate(samples(seconds=55.0))
     ]
     result, _ = drive(Probe((200.0,), RULES, own_cost), often)
-    assert result is not None
     assert result.state is TrialState.FAILED
     assert result.reason == "4 windows in a row: the device slowed itself down (thermal or hardware)"
 
@@ -127,11 +114,9 @@ def test_a_disturbance_that_lasts_is_waited_for_within_limits_and_does_not_use_u
     quiet = list(samples(start_s=40.0, seconds=20.0, count_from=80))
     hot = list(samples(seconds=39.9, throttled=True))
     result, ended_s = drive(Probe((200.0,), RULES, own_cost), hot + quiet)
-    assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s > 44.0
     result, ended_s = drive(Probe((200.0,), RULES, own_cost), list(samples(seconds=90.0, throttled=True)))
-    assert result is not None
     assert result.reason == f"for {RULES.limit_s:g} s: the device slowed itself down (thermal or hardware)"
     assert ended_s < RULES.limit_s + 1.0
 
@@ -143,12 +128,8 @@ def test_a_baseline_is_not_taken_while_the_job_gets_faster() -> None:
         feed += list(samples(start_s=t_s, seconds=period_s - 0.05, period_s=1e9, count_from=count))
         t_s, count = t_s + period_s, count + 1
     result, _ = drive(Probe((200.0,), RULES, own_cost), feed)
-    assert result is not None
-    assert result.measurement is not None
     assert result.measurement.period_s > 0.55
     result, _ = drive(Probe((200.0,), level, own_cost), feed)
-    assert result is not None
-    assert result.measurement is not None
     assert result.measurement.period_s == pytest.approx(0.5, rel=0.02)
 
 
@@ -262,24 +243,19 @@ def with_node(
 def test_a_slow_meters_reading_that_averages_over_the_settling_is_discarded() -> None:
     feed = with_node(list(samples(seconds=60.0)), 3.0, late_s=4.0)  # the one at 3 s is of what was before 2 s as well
     result, _ = drive(Probe((200.0,), RULES, own_cost), feed)
-    assert result is not None
-    assert result.measurement is not None
     assert result.measurement.power_w == pytest.approx(700.0)
     assert result.measurement.start_s >= 6.0
 
 
 def test_a_probe_waits_for_a_fresh_reading_of_the_node_in_every_batch() -> None:
     result, ended_s = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=60.0)), 2.0))
-    assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s >= 4.0 + 8 * 2.0
 
 
 def test_too_few_readings_of_the_node_within_the_time_limit_are_a_failure_that_says_so() -> None:
     result, _ = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=90.0)), 10.0))
-    assert result is not None
     assert result.state is TrialState.FAILED
-    assert result.reason is not None
     assert result.reason.endswith(
         "readings of the node's power within 60 s, 8 are needed; pass a larger --trial-seconds"
     )
@@ -287,7 +263,6 @@ def test_too_few_readings_of_the_node_within_the_time_limit_are_a_failure_that_s
 
 def test_a_meter_that_has_died_fails_the_probe_with_that_reason() -> None:
     result, _ = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=90.0)), 1.0, power_w=None))
-    assert result is not None
     assert result.reason == "for 60 s: the node's power is not known"
 
 

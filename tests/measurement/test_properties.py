@@ -142,7 +142,6 @@ def test_no_part_of_the_totals_is_more_than_the_whole(
         steady.add(metered)
         totals.add(metered, state)
     tally = totals.tally(samples[-1].t_s)
-    assert tally is not None
     assert 0 <= tally.exploration_s <= tally.elapsed_s + 1e-6
     assert 0 <= tally.exploration_energy_j <= tally.energy_j * (1 + 1e-9) + 1e-6
     assert 0 <= tally.paused_s <= tally.counted_s + 1e-6

@@ -37,7 +37,6 @@ def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_need
     accounts.open()
     assert len(accounts._curve._points) <= 10_000
     tally = accounts.tally(3e4)
-    assert tally is not None
     assert tally.counted_s == 0.0
 
 
@@ -52,7 +51,6 @@ def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_count
         if tick == 0:
             accounts.open()
     tally = accounts.tally(100.0)
-    assert tally is not None
     counted = tally.iterations - tally.paused_iterations
     assert 76 <= counted < 80
     assert tally.counted_s / counted == pytest.approx(1.0, abs=0.02)
@@ -69,7 +67,6 @@ def test_while_the_count_stands_still_nothing_is_counted() -> None:
         if tick == 20:
             totals.open()
     tally = totals.tally(60.0)
-    assert tally is not None
     assert (tally.elapsed_s, tally.counted_s) == (pytest.approx(40.0), pytest.approx(20.0))
     assert (tally.counted_j, tally.iterations) == (pytest.approx(2000.0), pytest.approx(20.0))
 
@@ -85,5 +82,4 @@ def test_iterations_between_samples_seconds_apart_get_all_of_their_energy() -> N
         if t_s == 10:
             accounts.open()
     tally = accounts.tally(1000.0)
-    assert tally is not None
     assert tally.counted_j / tally.counted_s == pytest.approx(300.0)

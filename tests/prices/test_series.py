@@ -49,7 +49,6 @@ def test_the_last_row_holds_as_long_as_the_one_before_and_a_lone_one_for_an_hour
 )
 def test_units_stand_in_the_heading(heading: str, kind: str, per_kwh: float, currency: str | None) -> None:
     unit = unit_in(heading)
-    assert unit is not None
     assert (unit.kind, unit.currency) == (kind, currency)
     assert math.isclose(unit.per_kwh, per_kwh)
 

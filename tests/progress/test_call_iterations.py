@@ -76,8 +76,6 @@ def test_an_iteration_is_as_many_launches_as_repeat(processes: int) -> None:
     first = next(n for n, steps in enumerate(seen) if steps is not None)
     assert first * _SAMPLE_S < 4.0
     begun, last = seen[first], seen[-1]
-    assert begun is not None
-    assert last is not None
     assert (last.t_s - begun.t_s) / (last.count - begun.count) == pytest.approx(0.2, rel=0.01)
     assert last.count == pytest.approx(launching.iterations, abs=2)
     assert counter.remarks == ("40 calls of cuLaunchKernel are taken for an iteration, as they repeat after so many",)
@@ -114,7 +112,6 @@ def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> N
         job.processes_by_pid[1].threads[1].call(job.now_s)
         counter.read(0.0)
     reading = counter.read(0.0)
-    assert reading is not None
     assert reading.count == pytest.approx(60, abs=2)
     assert counter.remarks == ()
 
@@ -196,8 +193,6 @@ class TestCallsThatCostTooMuch:
         (*_, without) = samples(launching, counter, 2.0)
         counter.need(needed=True)
         after = [sample.steps for sample in samples(launching, counter, 10.0) if sample.steps is not None]
-        assert before.steps is not None
-        assert without.steps is not None
         assert without.uncounted
         assert before.steps.count <= without.steps.count <= before.steps.count + 1
         counts = [steps.count for steps in after]

@@ -72,7 +72,6 @@ def test_whatever_a_file_holds_the_search_ends_with_a_reason(tmp_path: Path) -> 
 def test_a_mapped_file_is_found_by_name_and_opened_itself() -> None:
     ctypes.CDLL(str(LIBRARY))
     mapped = mapped_file(os.getpid(), ENTRY)
-    assert mapped is not None
     assert mapped.path == str(LIBRARY)
     with open_mapped(mapped) as file:
         assert os.fstat(file.fileno()).st_ino == LIBRARY.stat().st_ino

@@ -87,16 +87,13 @@ class Job:
         )
         self.heard()
         identity = identify(self.process.pid)
-        assert identity is not None
         self.identity: ProcessId = identity
 
     def heard(self) -> int:
-        assert self.process.stdout is not None
         return int(self.process.stdout.readline())
 
     def call(self, times: int, where: str = "main") -> int:
         """How often it has called in all."""
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{where} {times}\n")
         self.process.stdin.flush()
         return self.heard()
@@ -112,7 +109,6 @@ class Job:
     @staticmethod
     def _base(pid: int) -> int:
         mapped = mapped_file(pid, LABS)
-        assert mapped is not None
         return int(mapped.addresses.partition("-")[0], 16)
 
 
@@ -146,7 +142,6 @@ def test_every_call_is_counted_and_stamped(job: Job) -> None:
 def test_the_times_of_the_newest_calls_are_known_in_their_order(job: Job) -> None:
     with closing(Host(LABS)) as host:
         function = host.function(job.process.pid)
-        assert function is not None
         calls = host.open(job.process.pid, function)
         assert calls is not None
         with closing(calls):
@@ -175,7 +170,6 @@ def test_calls_that_repeat_are_put_together(job: Job) -> None:
             readings.append(counter.read(0.0))
         last = readings[-1]
         assert readings[0] is None
-        assert last is not None
         assert last.count == pytest.approx(60, abs=3)
 
 
@@ -191,7 +185,6 @@ def test_what_is_suspended_leaves_the_job_as_it_was_and_goes_on_later(job: Job) 
         ahead_s = 0.0
         counter.need(needed=False)
         suspended = counter.read(0.0)
-        assert suspended is not None
         assert suspended.suspended
         eventually(lambda: job.first_bytes() == plain)
         job.call(7)
@@ -201,8 +194,6 @@ def test_what_is_suspended_leaves_the_job_as_it_was_and_goes_on_later(job: Job) 
         again = counter.read(0.0)
         job.call(3)
         more = counter.read(0.0)
-        assert again is not None
-        assert more is not None
         assert (again.count, more.count) == (suspended.count, suspended.count + 3)
 
 
@@ -218,7 +209,6 @@ def test_what_is_counted_is_as_often_as_it_may_be(job: Job) -> None:
 def test_after_sigkill_of_the_counter_the_job_is_as_it_was(job: Job) -> None:
     before = job.first_bytes()
     counter = subprocess.Popen([sys.executable, "-c", COUNTER, str(job.process.pid)], stdout=subprocess.PIPE, text=True)
-    assert counter.stdout is not None
     assert counter.stdout.readline() == "None\n"
     assert job.first_bytes() != before
     counter.send_signal(signal.SIGKILL)

@@ -46,7 +46,6 @@ def test_a_checkpoint_hides_no_steps_whatever_it_draws(gaps_s: dict[int, float],
     realised_s = (inside[-1] - inside[0] - stood_s) / (len(inside) - 1)
     assert estimate.period_s / multiple == pytest.approx(realised_s, rel=0.02)
     cycles = count(estimate, t_s, power_w, update_s=READ_S, window_s=0.0)
-    assert cycles is not None
     for number, gap_s in gaps_s.items():
         middle_s = begun_s[number] - gap_s / 2
         assert any(start_s < middle_s < end_s for start_s, end_s in cycles.excluded) or middle_s > t_s[-1]

@@ -19,7 +19,6 @@ def counted(signal: Signal) -> Cycles:
     before = heard(20.0, seed=99)
     estimate = detect(before.t_s, before.power_w, update_s=0.02, window_s=0.01)
     template = lock(before.t_s, before.power_w, estimate, update_s=0.02, window_s=0.01)
-    assert template is not None
     cycles = count(template, signal.t_s, signal.power_w, update_s=0.02, window_s=0.01)
     assert cycles is not None
     return cycles

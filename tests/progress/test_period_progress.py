@@ -59,7 +59,6 @@ def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
         if event.trial.measurement is not None:  # the same multiple at every cap
             expected_s = profile.time_s(event.trial.cap_w)
             assert event.trial.measurement.period_s == pytest.approx(expected_s, rel=0.02)
-    assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(profile, EDS, outcome.grid, outcome.final_cap_w, profile.cap_range.default_w) < 1.5
     found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]

@@ -91,7 +91,6 @@ def test_a_pattern_that_is_followed_through_no_two_neighbouring_readings_is_lost
     power_w = 200 + 60 * np.sign(np.sin(2 * np.pi * t_s / 0.9)) + np.random.default_rng(0).normal(0, 3, 600)
     estimate = detect(t_s, power_w, update_s=0.1, window_s=0.025)
     template = lock(t_s, power_w, estimate, update_s=0.1, window_s=0.025)
-    assert template is not None
     for seed in (121, 184, 247, 301):
         few_s, few_w = starved(t_s, power_w, "every-nth", np.random.default_rng(seed))
         assert not ratio(template, few_s, few_w, slowest=4.5).ok
@@ -111,7 +110,6 @@ def test_blocks_that_hold_no_reading_are_no_pattern() -> None:
 def test_readings_at_the_same_time_are_one_and_a_grid_is_no_finer_than_they_are_many() -> None:
     t_s = np.repeat(np.arange(60.0), 3) + np.tile([0.0, 0.0, 1e-9], 60)
     series = prepare(t_s, 200.0 + np.arange(180) % 7, update_s=0.1, window_s=0.1)
-    assert series is not None
     assert (np.diff(series.t_s) > 0).all()
     assert len(series.t_s) == 120
     assert series.step_s == pytest.approx(59.0 / 8 / 120, rel=1e-3)

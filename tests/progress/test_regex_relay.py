@@ -274,14 +274,12 @@ def test_output_is_passed_on_at_once_line_or_not() -> None:
 def test_lines_are_counted_with_the_time_of_the_last_on_the_runs_clock() -> None:
     before = time.monotonic()
     _, counted = relayed("printf", "step 1\\nstep 2\\nother\\n", pattern="step")
-    assert counted is not None
     assert counted.count == 2
     assert before < counted.t_s < time.monotonic()
 
 
 def test_a_pattern_beyond_ascii_reaches_the_relay() -> None:
     _, counted = relayed("printf", "%s\\n", "Schritt für Schritt", pattern="für")
-    assert counted is not None
     assert counted.count == 1
 
 
@@ -340,7 +338,6 @@ def driver(*command: str) -> tuple["subprocess.Popen[bytes]", int]:
     process = subprocess.Popen(
         [PYTHON, "-c", DRIVER, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
-    assert process.stderr is not None
     began = process.stderr.readline().split()
     return process, int(began[1])
 
@@ -510,7 +507,6 @@ def test_a_terminal_stays_a_terminal_of_the_same_size(terminal: tuple[int, int])
         reading = relay.read(0.0)
     # The terminal itself makes \r\n of \n, and only once.
     assert read(ours, up_to=b"end") == b"True os.terminal_size(columns=77, lines=33)\r\nend"
-    assert reading is not None
     assert reading.count == 1
 
 

@@ -100,7 +100,6 @@ def test_nor_do_the_trials_of_a_strategy_lessen_it() -> None:
     cost = ENERGY.cost(window, base)
     trial = Trial(cap_w=200.0, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=window)
     found = find_out([trial] * 9, Metric(name="energy", max_slowdown=0.2), base)
-    assert found is not None
     assert found.stderr >= cost.shared
     assert not found.allowed
     assert not found.forbidden
@@ -132,8 +131,6 @@ def test_in_whole_jobs_the_ranges_hold_and_a_kept_cap_is_within_the_limit_on_slo
         assert abs(ratio - truth(RESNET50, share, found.cap_w[0])) <= 2 * stderr
     assert outcome.decided is not None
     kept, beside_it = outcome.decided.measurement, outcome.decided.baseline
-    assert kept is not None
-    assert beside_it is not None
     ratio, stderr = slowdown(kept, beside_it)
     assert ratio + 2 * stderr <= 1.10
     assert truth(RESNET50, share, outcome.final_cap_w) <= 1.10

@@ -157,7 +157,6 @@ class TestCounter:
         )
         words = [sys.executable, "-I", "-S", "-c", take, str(step_map.path)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-            assert other.stdout is not None
             other.stdout.readline()
             counter.step()
             counter.step()
@@ -386,24 +385,20 @@ class TestStepsByHand:
         with subprocess.Popen(
             [sys.executable, "-c", code], env=plain(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as job:
-            assert job.stdout is not None
             assert job.stdout.readline() == b"on\n"
             identity = identify(job.pid)
-            assert identity is not None
             with IterationCounter("auto", ours=False) as counter:
                 counter.follow(identity)
                 reading, progress = counter.read(0.0), counter.progress(PRESETS["turing"].info())
                 path = Path(os.readlink(f"/proc/self/fd/{counter._map.fd}")) if counter._map else Path("/")
                 assert path.is_file()
                 job.communicate(b"\n")
-        assert reading is not None
         assert (reading.count, reading.of_calls, counter.fault) == (2, False, None)
         assert progress.marks(Sample(t_s=reading.t_s, readings=(), steps=reading))
         assert (progress.kind, job.returncode, path.exists()) == ("steps", 0, False)
 
     def test_a_file_that_holds_no_steps_is_not_taken_for_the_job_s(self, step_map: StepMap) -> None:
         identity = identify(os.getpid())
-        assert identity is not None
         assert StepMap.of_job(identity) is not None
         os.ftruncate(step_map.fd, 0)
         assert StepMap.of_job(identity) is None
@@ -490,7 +485,6 @@ def test_a_map_that_is_made_later_counts_from_the_first_step_on(tmp_path: Path) 
         assert reading.count == steps
         counter.step()
         again = step_map.read(0.0)
-        assert again is not None
         assert again.count == steps + 1
 
 

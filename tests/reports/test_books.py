@@ -55,13 +55,11 @@ DEAR_THEN_CHEAP: Sequence[Event] = (
 
 
 def money(amount: Amount | None) -> float:
-    assert amount is not None
     return amount.value
 
 
 def test_what_was_spent_is_each_hours_energy_at_its_own_price() -> None:
     found = books(DEAR_THEN_CHEAP, NO_RATES, COST, None, [], [])
-    assert found is not None
     assert found.spent.money == Amount(value=pytest.approx(0.4 + 0.064), stderr=0.0)
     assert found.price == pytest.approx(0.464 / 1.64)
     assert (found.price_known, found.currency, found.price_source) == (1.0, "EUR", "'file:p'")
@@ -71,16 +69,12 @@ def test_what_was_spent_is_each_hours_energy_at_its_own_price() -> None:
 def test_under_another_cap_the_same_work_falls_into_other_hours() -> None:
     metric = in_force(COST, DEAR_THEN_CHEAP, NO_RATES)
     found = books(DEAR_THEN_CHEAP, NO_RATES, metric, BASE, MEASURED, [])
-    assert found is not None
-    assert found.baseline is not None
-    assert found.constant is not None
     # 6480 iterations of 1 s: an hour at 1 kW and 0.4, 2880 s of it at 0.1.
     assert money(found.baseline.money) == pytest.approx(0.4 + 0.1 * 2880 / HOUR)
     assert found.baseline.time_s.value == pytest.approx(6480.0)
     # Of 1.25 s: an hour at 640 W and 0.4, the other 4500 s at 0.1.
     assert found.constant.cap_w == (200.0,)
     assert money(found.constant.money) == pytest.approx(0.64 * 0.4 + 0.64 * 0.1 * 4500 / HOUR)
-    assert found.constant.money is not None
     assert found.constant.money.stderr == pytest.approx(found.constant.money.value * math.hypot(0.01, 0.02))
 
 
@@ -88,8 +82,6 @@ def test_the_best_constant_cap_depends_on_what_an_hour_is_worth() -> None:
     for hour_price, cap_w in ((0.0, 200.0), (10.0, 300.0)):
         metric = in_force(replace(COST, hour_price=hour_price), DEAR_THEN_CHEAP, NO_RATES)
         found = books(DEAR_THEN_CHEAP, NO_RATES, metric, BASE, MEASURED, [])
-        assert found is not None
-        assert found.constant is not None
         assert found.constant.cap_w == (cap_w,)
         assert money(found.spent.cost) == pytest.approx(0.464 + 2 * hour_price)
         assert money(found.constant.cost) <= money(found.baseline.cost if found.baseline else None)
@@ -98,8 +90,6 @@ def test_the_best_constant_cap_depends_on_what_an_hour_is_worth() -> None:
 def test_at_prices_below_0_more_energy_costs_less() -> None:
     events = [quoted(0, -0.1), tally(2, 1.64, 6480)]
     found = books(events, NO_RATES, in_force(COST, events, NO_RATES), BASE, MEASURED, [])
-    assert found is not None
-    assert found.constant is not None
     assert found.constant.cap_w == (300.0,)
     assert money(found.constant.money) == pytest.approx(-0.1 * 1.8)
 
@@ -107,8 +97,6 @@ def test_at_prices_below_0_more_energy_costs_less() -> None:
 def test_a_cap_beyond_the_limit_on_slowdown_is_no_constant_one() -> None:
     metric = replace(in_force(COST, DEAR_THEN_CHEAP, NO_RATES), max_slowdown=0.1)
     found = books(DEAR_THEN_CHEAP, NO_RATES, metric, BASE, MEASURED, [])
-    assert found is not None
-    assert found.constant is not None
     assert found.constant.cap_w == (300.0,)
 
 
@@ -121,8 +109,6 @@ def test_a_log_that_is_read_again_says_the_same_as_the_run_did_at_its_end(run: P
 def test_pauses_cost_the_same_under_every_cap() -> None:
     events = [quoted(0, 0.2), tally(2, 1.64, 3240, paused_s=HOUR, paused_j=0.5 * KWH)]
     found = books(events, NO_RATES, in_force(COST, events, NO_RATES), BASE, [], [])
-    assert found is not None
-    assert found.baseline is not None
     assert found.baseline.time_s.value == pytest.approx(3240 + HOUR)
     assert money(found.baseline.money) == pytest.approx(0.2 * (3240 * 1000 / KWH + 0.5))
 
@@ -139,7 +125,6 @@ def test_what_was_not_known_throughout_is_not_compared() -> None:
 
 def test_a_number_goes_before_what_was_read_and_holds_all_the_time() -> None:
     found = books(DEAR_THEN_CHEAP, Rates(energy_price=1.0, currency="€", carbon_g_per_kwh=500.0), COST, None, [], [])
-    assert found is not None
     assert (money(found.spent.money), money(found.spent.carbon_g)) == pytest.approx((1.64, 820.0))
     assert (found.currency, found.price_source) == ("€", None)
 
@@ -152,7 +137,6 @@ def test_where_nobody_said_what_energy_costs_there_are_no_books() -> None:
 def test_a_job_that_is_counted_anew_is_booked_from_then_on() -> None:
     anew = replace(tally(1, 1.0, 3600), since_s=100 + 2 * HOUR, t_s=100 + 3 * HOUR)
     found = books([*DEAR_THEN_CHEAP, anew], NO_RATES, COST, None, [], [])
-    assert found is not None
     assert money(found.spent.money) == pytest.approx(0.1)
 
 
@@ -172,10 +156,8 @@ def test_a_run_that_followed_says_what_that_was_worth(run: Path) -> None:
     events = read_events(run)
     summary = summarise(events)
     moves = [event for event in events if isinstance(event, Followed)]
-    assert summary.books is not None
     assert summary.books.moves == len(moves) >= 1
     constant, spent = summary.books.constant, summary.books.spent
-    assert constant is not None
     assert money(spent.cost) < money(constant.cost)
     result = to_json_dict(summary)
     assert isinstance(result["books"], dict)

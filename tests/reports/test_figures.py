@@ -89,10 +89,8 @@ def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(
     assert power.y.low == 0
     assert len(named(period, Points)["trial"].x) == sum(trial.state == "complete" for trial in summary.trials)
     assert set(named(period, Points)) >= {"baseline", "trial", "kept cap"}
-    assert summary.baseline is not None
     known = named(period, Points)["baseline"]
     assert known.y[0] == summary.baseline.period_s
-    assert known.y_error is not None
     assert known.y_error[0] == pytest.approx(summary.baseline.period_s * summary.baseline.period_rel_stderr)
 
 

@@ -79,12 +79,9 @@ UNDONE = PerGpuDecided(t_s=120.0, cap_w=COMMON_W, kept=False, reason="no GPU wai
 
 def test_kept_caps_per_gpu_are_what_is_chosen_and_held_against_the_baseline_of_the_common_cap() -> None:
     summary = summarise([*SEARCHED, TRIED, KEPT])
-    assert summary.chosen is not None
     assert summary.chosen.cap_w == OWN_W
-    assert summary.versus_baseline is not None
     assert summary.versus_baseline.energy_pct == pytest.approx(-22.4)
     assert summary.versus_baseline.time_pct == pytest.approx(4.0)
-    assert summary.versus_common is not None
     assert summary.versus_common.energy_pct == pytest.approx(-3.0)
     assert summary.versus_common.energy_stderr_pct == pytest.approx(0.97 * 0.1 * 2**0.5)
     assert [trial.cap_w for trial in summary.trials] == [COMMON_W, OWN_W]
@@ -92,9 +89,7 @@ def test_kept_caps_per_gpu_are_what_is_chosen_and_held_against_the_baseline_of_t
 
 def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> None:
     summary = summarise([*SEARCHED, UNDONE])
-    assert summary.chosen is not None
     assert summary.chosen.cap_w == COMMON_W
-    assert summary.versus_common is not None
     assert summary.versus_common.energy_pct is None
     assert "no cap per GPU was kept: no GPU waits" in text.lines(run_document(summary, []))
 
@@ -102,7 +97,6 @@ def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> N
 def test_caps_per_gpu_that_were_looked_at_again_stay_chosen() -> None:
     again = replace(DECIDED, t_s=900.0, reason="still better", measurement=window(OWN_W, 77.0, 0.52))
     summary = summarise([*SEARCHED, KEPT, StateEntered(t_s=880.0, state=State.CONFIRMING), again])
-    assert summary.chosen is not None
     assert summary.chosen.cap_w == OWN_W
     assert summary.versus_common is not None
     put_back = replace(again, cap_w=None, confirmed=False, measurement=None, baseline=None)
@@ -125,7 +119,6 @@ def test_the_report_names_every_cap_and_the_saving_over_the_common_one() -> None
 def test_a_cap_per_gpu_is_no_point_of_the_curve_over_the_common_cap() -> None:
     events = [*SEARCHED, TRIED, KEPT, CapSet(t_s=120.0, cap_w=OWN_W)]
     curve = of_run(summarise(events), events)
-    assert curve is not None
     assert [one.cap_w for one in curve.measured] == [COMMON_W, (260.0, 260.0)]
 
 
@@ -134,6 +127,5 @@ def test_each_step_has_a_sentence() -> None:
     assert words.line(TRIED) == "200/180 W per GPU: energy -3.00 ± 0.10 %"
     assert words.line(replace(TRIED, accepted=False, reason="slower")) == "200/180 W per GPU: refused: slower"
     kept = words.line(KEPT)
-    assert kept is not None
     assert kept.startswith("keeping 200/180 W per GPU, confirmed: energy -3.00 ± 0.14 %")
     assert words.line(UNDONE) == "keeping the common cap of 200 W: no GPU waits"

@@ -71,7 +71,6 @@ def shown(folder: Path) -> Iterator[str]:
     row = past_run("runs/one", read_result(present_run(folder, list(log())).result), FINISHED, None)
     yield "\n".join(lines(run_list.document([row], Path("runs")), 200))
     curve = curve_of(log())
-    assert curve is not None
     assert curve.points
     setup = Setup(kind="emulated", emulated=True, gpus=("one",), driver=None, node=None)
     entry = Entry(

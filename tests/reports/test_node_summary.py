@@ -18,8 +18,6 @@ def test_without_a_source_there_is_nothing_to_say() -> None:
 def test_what_the_user_gave_goes_before_what_was_seen() -> None:
     seen = node_summary(METERED, ESTIMATED, measurement(), None)
     given = node_summary(replace(METERED, idle_w=80.0), ESTIMATED, measurement(), None)
-    assert seen is not None
-    assert given is not None
     assert (seen.idle_w, seen.idle_source, seen.idle_seen_s, seen.idle_share) == (50.0, "estimated", 4.0, 0.25)
     assert (given.idle_w, given.idle_source, given.idle_seen_s, given.idle_share) == (80.0, "given", None, 0.4)
 
@@ -27,13 +25,11 @@ def test_what_the_user_gave_goes_before_what_was_seen() -> None:
 def test_the_difference_of_idle_powers_is_taken_off_for_the_time_that_an_iteration_took() -> None:
     metered = replace(METERED, idle_w=80.0, standard_idle_w=30.0)
     found = node_summary(metered, None, measurement(100.0, 0.5), measurement(90.0, 0.6, cap_w=200.0))
-    assert found is not None
     assert [one.energy_per_iteration_j for one in found.standard] == [pytest.approx(75.0), pytest.approx(60.0)]
 
 
 def test_where_nobody_knows_the_idle_power_nothing_is_taken_off() -> None:
     found = node_summary(replace(METERED, standard_idle_w=30.0), None, measurement(), None)
-    assert found is not None
     assert found.standard == ()
 
 

@@ -33,7 +33,6 @@ def test_energy_time_and_cost_of_a_row_are_against_the_same_baseline_and_a_row_s
         period_s, energy_j = float(seconds.split()[0]), float(joules.split()[0])
         if remark.startswith("baseline"):
             base = period_s, energy_j
-        assert base is not None
         assert float(energy) == pytest.approx(100 * (energy_j / base[1] - 1), abs=0.06)
         assert float(time) == pytest.approx(100 * (period_s / base[0] - 1), abs=0.06)
         eds = 1 + (float(energy) + float(time)) / 200

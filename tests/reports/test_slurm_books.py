@@ -30,7 +30,6 @@ def test_the_shortest_step_that_holds_the_run_is_compared_by_mean_power_and_the_
     assert (found.our_energy_j, found.our_seconds, found.our_counts) == (850_000.0, 5600.0, "the GPUs")
     assert found.power_pct == pytest.approx(100 * (850_000 / 5600 / 300 - 1))
     shown = table(found)
-    assert shown is not None
     assert shown.rows == (
         ("Slurm, 4711.0", "1710.0", "5700", "300.0", "the GPUs"),
         ("autocap", "850.0", "5600", "151.8", "the GPUs"),

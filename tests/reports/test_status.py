@@ -56,8 +56,6 @@ def test_a_search_anew_begins_at_nothing_again_but_not_after_a_pause(log: list[E
 def test_superseded_totals_are_not_kept_and_change_nothing(log: list[Event]) -> None:
     whole, last = status_after(log), [event for event in log if isinstance(event, Tally)][-1]
     assert whole.tally == last
-    assert whole.summary is not None
-    assert whole.summary.totals is not None
     assert whole.summary.totals.energy_j == last.energy_j
     assert len(whole._events) < len(log)
 
@@ -65,12 +63,8 @@ def test_superseded_totals_are_not_kept_and_change_nothing(log: list[Event]) -> 
 def test_the_energy_saved_is_that_of_the_report_as_a_share_of_what_the_baseline_would_use(log: list[Event]) -> None:
     status = status_after(log)
     summary, tally = status.summary, status.tally
-    assert summary is not None
-    assert summary.versus_baseline is not None
     assert summary.baseline is not None
-    assert tally is not None
     decided = next(event for event in log if isinstance(event, Decided))
-    assert decided.baseline is not None
     would_be_j = decided.baseline.energy_per_iteration_j * (tally.iterations - tally.paused_iterations)
     assert status.saved_share == pytest.approx(-(summary.versus_baseline.net_energy_j or 0.0) / would_be_j)
     assert status.saved_share > 0
@@ -111,8 +105,6 @@ def test_the_view_shows_state_cap_draw_pace_trials_savings_and_progress(log: lis
 
 def test_once_decided_the_expected_gain_is_the_confirmed_one(log: list[Event]) -> None:
     status = status_after(log)
-    assert status.summary is not None
-    assert status.summary.chosen is not None
     text = "\n".join(shown(status))
     assert f"expected at {status.summary.chosen.cap_w[0]:g} W, confirmed: energy -" in text
     assert "search" not in text
@@ -128,7 +120,6 @@ def test_the_view_fits_whatever_room_there_is(log: list[Event], columns: int, mo
 
 def test_with_more_trials_than_room_the_newest_are_shown(log: list[Event]) -> None:
     status = status_after(log)
-    assert status.summary is not None
     newest = status.summary.trials[-1]
     text = "\n".join(shown(status, most=8))
     assert f"{newest.cost:.4f}" in text

@@ -125,7 +125,6 @@ def test_what_was_said_at_the_start_is_passed_on() -> None:
 def test_a_device_is_described_with_the_limits_before_and_after() -> None:
     device = summarise(WHOLE).device
 
-    assert device is not None
     assert device.emulated
     gpu = device.gpus[0]
     assert (gpu.cap_min_w, gpu.cap_max_w, gpu.cap_default_w) == (100.0, 260.0, 250.0)
@@ -145,7 +144,6 @@ def test_states_last_until_the_next_one_and_the_end() -> None:
 def test_gains_compare_the_interleaved_windows_with_both_errors() -> None:
     versus = summarise(WHOLE).versus_baseline
 
-    assert versus is not None
     assert versus.energy_pct == pytest.approx(-20.0)
     assert versus.energy_stderr_pct == pytest.approx(80.0 * 0.01 * math.sqrt(2))
     assert versus.time_pct == pytest.approx(5.0)
@@ -156,7 +154,6 @@ def test_gains_compare_the_interleaved_windows_with_both_errors() -> None:
 def test_net_numbers_include_the_search() -> None:
     versus = summarise(WHOLE).versus_baseline
 
-    assert versus is not None
     assert versus.net_energy_j == pytest.approx(45_000 - 100 * 500)
     assert versus.net_metric_pct == pytest.approx(-10.0)  # 90 J an iteration in all
     assert versus.net_metric_stderr_pct == pytest.approx(0.9)  # 1 % of the baseline's, on 90 %
@@ -182,7 +179,6 @@ def test_a_search_that_cost_nothing_has_paid_for_itself_at_its_end() -> None:
     cheap = replace(TALLY, exploration_s=100.0, exploration_energy_j=9_000.0)
     versus = summarise([STARTED, KEPT, cheap]).versus_baseline
 
-    assert versus is not None
     assert versus.break_even_s == 150.0
 
 
@@ -190,7 +186,6 @@ def test_what_is_kept_without_a_gain_never_breaks_even() -> None:
     worse = replace(KEPT, measurement=window(200.0, 100.0, 1.05))
     versus = with_metric("edp", worse, TALLY).versus_baseline
 
-    assert versus is not None
     assert versus.break_even_s is None
 
 
@@ -215,7 +210,6 @@ def test_the_last_decision_counts() -> None:
     later = replace(KEPT, t_s=400.0, cap_w=180.0, measurement=window(180.0, 75.0, 1.1))
     chosen = summarise([*WHOLE[:-3], later]).chosen
 
-    assert chosen is not None
     assert chosen.cap_w == (180.0,)
     undone = replace(KEPT, t_s=500.0, cap_w=None, confirmed=False, measurement=None)
     assert summarise([*WHOLE[:-3], later, undone]).chosen is None
@@ -264,7 +258,6 @@ def test_repeats_that_disagree_are_known_no_better_than_they_scatter_and_neither
     scatter = (0.855 - 0.635) / 2  # half of what is between them; and the baseline, measured once, scatters as a window
     assert best["energy"].cost_stderr == pytest.approx(scatter * math.sqrt(3), rel=0.05)
     (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)] or [None]
-    assert point is not None
     assert (point.energy, point.energy_stderr) == (best["energy"].cost, best["energy"].cost_stderr)
     assert best["edp"].cost == pytest.approx(point.energy * point.time), "one function feeds all tables"
 
@@ -414,8 +407,6 @@ def test_the_net_error_holds_how_far_the_baselines_of_the_run_drifted() -> None:
     first, second = (BaselineMeasured(t_s=20.0, measurement=one) for one in (BASELINE, drifted))
     still = with_metric("energy", second, kept, TALLY).versus_baseline
     moved = with_metric("energy", first, second, kept, TALLY).versus_baseline
-    assert still is not None
-    assert moved is not None
     assert still.net_metric_pct == moved.net_metric_pct
     assert (still.net_metric_stderr_pct or 0.0) < 1.5
     assert (moved.net_metric_stderr_pct or 0.0) > 3.0
@@ -454,7 +445,6 @@ def test_a_row_that_cannot_be_beside_its_baseline_is_said_not_to_be_comparable_a
     )
     (trial,) = summary.trials
     assert (trial.state, trial.cost, trial.measurement) == (TrialState.FAILED, None, None)
-    assert trial.reason is not None
     assert trial.reason.startswith("not comparable with its baseline: an iteration at 200 W takes 0.80 times as long")
     assert {one.cap_w for one in (*summary.pareto, *summary.best_by_metric)} == {BASELINE.cap_w}
     rough = replace(BASELINE, period_rel_stderr=0.3)

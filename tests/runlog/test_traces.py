@@ -132,7 +132,6 @@ def test_steps_of_the_energy_counter_are_a_witness_of_the_power_between_them(tmp
     rows = [f"{0.05 * n:.3f},{200 + n % 7},{1000 + 20 * (n // 2)},{n % 2}" for n in range(100)]
     trace = read(written(tmp_path, "\n".join(["t_s,power_w,energy_j,utilisation", *rows])))
     energy, (utilisation,) = trace.counted, trace.witnesses
-    assert energy is not None
     assert energy[0] == pytest.approx(0.1 * np.arange(2, 50))
     assert energy[1] == pytest.approx(np.full(48, 200.0))
     assert utilisation[1].tolist() == [n % 2 for n in range(100)]
@@ -141,7 +140,6 @@ def test_steps_of_the_energy_counter_are_a_witness_of_the_power_between_them(tmp
 def test_a_counter_that_starts_anew_gives_no_negative_power(tmp_path: Path) -> None:
     rows = [f"{n},{200 + n},{100 * (n % 40) + 7}" for n in range(80)]
     counted = read(written(tmp_path, "\n".join(["t_s,power_w,energy_j", *rows]))).counted
-    assert counted is not None
     _, watts = counted
     assert len(watts) > 70
     assert watts.min() > 0
@@ -175,7 +173,6 @@ def test_the_samples_of_a_run_directory_are_a_trace(tmp_path: Path) -> None:
     trace = recorded(tmp_path, devices=1)
     assert trace.update_s == pytest.approx(0.101, rel=0.02)
     assert len(trace.t_s) == pytest.approx(292, abs=5)
-    assert trace.counted is not None
     t_s, watts = trace.counted
     assert t_s[-1] > 29
     assert watts.mean() == pytest.approx(150, rel=0.03)
@@ -184,7 +181,6 @@ def test_the_samples_of_a_run_directory_are_a_trace(tmp_path: Path) -> None:
 def test_several_devices_are_taken_together(tmp_path: Path) -> None:
     trace = recorded(tmp_path, devices=2)
     assert trace.power_w.mean() == pytest.approx(300, rel=0.03)
-    assert trace.counted is not None
     assert trace.counted[1].mean() == pytest.approx(300, rel=0.03)
 
 
@@ -194,7 +190,6 @@ def test_windows_follow_each_other_and_hold_every_reading_once(tmp_path: Path) -
     parts = trace.split(25.0)
     assert [(part.start_s, part.end_s) for part in parts] == [(0.0, 25.0), (25.0, 50.0), (50.0, 60.0)]
     assert np.concatenate([part.t_s for part in parts]).tolist() == trace.t_s.tolist()
-    assert trace.counted is not None
     assert sum(len(part.counted[0]) for part in parts if part.counted is not None) == len(trace.counted[0])
     assert all(part.update_s == trace.update_s for part in parts)
 

@@ -126,7 +126,6 @@ def past(curve: Curve, factor: float) -> list[Trial]:
 
 
 def _longer(measurement: Measurement | None, factor: float) -> Measurement:
-    assert measurement is not None
     return replace(
         measurement,
         period_s=factor * measurement.period_s,
@@ -213,7 +212,6 @@ def test_on_a_job_that_no_family_describes_it_is_not_sure() -> None:
 def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
     curve = PHYSICAL[2]
     found = fit(curve, BUDGET, noise=0.001)
-    assert found.kept_w is not None
     slowdown = curve.time_s(found.kept_w) / curve.time_s(GRID[-1])
     assert 1.03 < slowdown <= 1.05
 

@@ -109,7 +109,6 @@ def test_among_caps_that_noise_hides_the_neighbours_decide() -> None:
         luck = -0.02 if cap_w == 200.0 else 0.0
         strategy.tell(trial(cap_w, 0.9 + ((cap_w - 180) / 200) ** 2 + luck, 0.01))
     best = strategy.best()
-    assert best is not None
     assert best.cap_w == 200.0
     assert strategy.recommend() in (175.0, 180.0, 185.0, 190.0)
 

@@ -28,6 +28,13 @@ def text(answer: Answer | Refusal) -> str:
     return answer.text
 
 
+def capped(parlour, *uuids, **who):
+    """A client that has set 150 W on a device that it has."""
+    client = parlour.lent(*uuids, **who)
+    client.ask(Op.SET, watts=(150.0,))
+    return client
+
+
 def test_a_lease_is_lent_set_and_given_back(parlour):
     client = parlour.client()
     lent = client.ask(Op.LEND, devices=("gpu1", "gpu0"))
@@ -46,8 +53,7 @@ def test_a_lease_is_lent_set_and_given_back(parlour):
 
 
 def test_caps_may_be_set_again_after_a_restore(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     restored = client.ask(Op.RESTORE)
     assert restored.restored[0].restored
     assert parlour.machine.limits_w()[0] == FOUND_W
@@ -133,15 +139,13 @@ def test_without_a_lease_there_is_nothing_to_set(parlour, op):
 
 
 def test_a_client_that_beats_keeps_its_lease(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     assert set(client.beat_for(120.0)) == {Beaten(put_back=False)}
     assert parlour.machine.limits_w()[0] == 150.0
 
 
 def test_a_silent_client_has_its_limits_put_back_and_is_told_once_it_speaks(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     client.wait(1.4)
     assert parlour.machine.limits_w()[0] == 150.0
     client.wait(0.3)
@@ -165,8 +169,7 @@ def test_a_client_that_only_does_not_get_the_cpu_is_waited_for(parlour):
 
 
 def test_garbage_is_a_sign_of_life_but_no_request(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     for _ in range(5):
         client.wait(1.0)
         assert b"bad_message" in client.talk.hear(b'{"v":1,"id":3,"op":"fly"}\n')[0]
@@ -174,8 +177,7 @@ def test_garbage_is_a_sign_of_life_but_no_request(parlour):
 
 
 def test_whatever_is_not_a_line_of_json_ends_the_conversation(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     assert b"bad_message" in client.talk.hear(b"set all of it\n")[0]
     assert client.talk.over is not None
     client.talk.end(client.talk.over)
@@ -230,8 +232,7 @@ def test_a_device_that_is_narrowed_to_few_caps_has_no_more_of_them_because_other
 
 
 def test_the_bounds_of_a_lease_are_those_of_the_limit_found_also_right_after_another(parlour, monkeypatch):
-    before = parlour.lent("gpu0", uid=BOB)
-    before.ask(Op.SET, watts=(150.0,))
+    before = capped(parlour, "gpu0", uid=BOB)
     devices = parlour.machine.devices
 
     def read_and_then_given_back() -> tuple[Lendable, ...]:
@@ -291,8 +292,7 @@ def test_where_it_cannot_be_told_who_computes_nothing_is_lent(parlour, pids):
 
 
 def test_who_comes_to_compute_there_ends_the_lease_of_another(parlour):
-    client = parlour.lent("gpu0", uid=ME + 1)
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour, "gpu0", uid=ME + 1)
     parlour.machine.cards["gpu0"].pids = (os.getpid(),)
     client.beat_for(11.0)
     assert parlour.machine.limits_w()[0] == FOUND_W
@@ -302,8 +302,7 @@ def test_who_comes_to_compute_there_ends_the_lease_of_another(parlour):
 
 
 def test_and_before_that_no_further_cap_is_set(parlour):
-    client = parlour.lent("gpu0", uid=ME + 1)
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour, "gpu0", uid=ME + 1)
     parlour.machine.cards["gpu0"].pids = (os.getpid(),)
     assert code(client.ask(Op.SET, watts=(120.0,))) is Code.NOT_ALLOWED
     assert parlour.machine.cards["gpu0"].sets == [150.0, FOUND_W]
@@ -311,8 +310,7 @@ def test_and_before_that_no_further_cap_is_set(parlour):
 
 
 def test_a_limit_that_somebody_else_changed_is_left_to_them(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     parlour.machine.cards["gpu0"].limit_w = 222.0
     answer = client.ask(Op.SET, watts=(160.0,))
     assert (answer.code, answer.uuid, answer.expected_w, answer.found_w) == (Code.FOREIGN, "gpu0", 150.0, 222.0)
@@ -360,8 +358,7 @@ def test_a_fault_of_our_own_ends_one_lease_and_puts_back(parlour):
 
 
 def test_a_limit_that_could_not_be_put_back_is_tried_again(parlour):
-    client = parlour.lent()
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour)
     parlour.machine.cards["gpu0"].fails = DeviceError("the driver is busy")
     client.talk.end("the client's process has ended")
     assert parlour.house.unsettled.is_set()
@@ -379,8 +376,7 @@ def test_cpu_packages_are_everybodys_so_a_rule_has_to_lend_them(parlour, tmp_pat
 
 
 def test_a_policy_that_takes_a_device_away_ends_the_lease(parlour, tmp_path):
-    client = parlour.lent("gpu0")
-    client.ask(Op.SET, watts=(150.0,))
+    client = capped(parlour, "gpu0")
     (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\ndevices = ["gpu1"]\n')
     client.beat_for(11.0)
     assert parlour.machine.limits_w()[0] == FOUND_W

@@ -13,6 +13,7 @@ from autocap.limits.helper.protocol import Answer, Beaten, Code, Ended, LeasesEn
 from autocap.limits.helper.who import Peer
 from tests.doubles.lending import ALICE, BOB, FOUND_W, Client
 from tests.doubles.waiting import eventually
+from tests.limits.helper.test_conversation import capped
 
 ROOT_PID = 77
 SOON_S = 0.8  # a lease that is to end does at its next beat to the watchdog
@@ -56,8 +57,7 @@ def test_root_ends_a_lease_and_is_told_whose_it_was_and_what_became_of_its_limit
 
 
 def test_the_client_is_told_so_in_the_words_of_version_1_and_may_have_the_devices_lent_again(parlour, at_once):
-    member = parlour.lent()
-    member.ask(Op.SET, watts=(150.0,))
+    member = capped(parlour)
     assert ended(of(parlour, 0).ask(Op.END_LEASES, devices=("gpu0",))).restored is None  # it is not over yet
     answer = member.ask(Op.SET, watts=(120.0,))  # before its thread has looked
     assert (answer.code, answer.text) == (Code.NO_LEASE, f"the lease has ended: root (PID {ROOT_PID}) has ended it")
@@ -92,8 +92,7 @@ def test_what_is_lent_of_other_devices_stays(parlour, at_once):
 
 @pytest.mark.parametrize(("uid", "namespace"), [(BOB, HERE), (ALICE, HERE), (0, "pid:[4026532]"), (0, None)])
 def test_neither_a_member_nor_the_root_of_a_container_ends_a_lease(parlour, at_once, uid, namespace):
-    member = parlour.lent()
-    member.ask(Op.SET, watts=(150.0,))
+    member = capped(parlour)
     answer = of(parlour, uid, namespace).ask(Op.END_LEASES, devices=("gpu0",))
     assert answer.code is Code.NOT_ALLOWED
     assert member.beat_for(2.0) == [Beaten(put_back=False)] * 4
@@ -110,8 +109,7 @@ def test_a_connection_with_a_lease_does_not_wait_for_others(parlour):
 
 
 def test_a_limit_that_cannot_be_put_back_is_said(parlour):
-    member = parlour.lent()
-    member.ask(Op.SET, watts=(150.0,))
+    member = capped(parlour)
     parlour.machine.cards["gpu0"].fails = OSError("the bus is gone")
     answers: list[Answer | Refusal] = []
     root = of(parlour, 0)
@@ -121,6 +119,5 @@ def test_a_limit_that_cannot_be_put_back_is_said(parlour):
     member.wait(SOON_S)
     asking.join()
     restored = ended(answers[0]).restored
-    assert restored is not None
     assert restored[0].failure == "the bus is gone"
     parlour.machine.cards["gpu0"].fails = None

@@ -90,7 +90,6 @@ class Service:
         words = [sys.executable, "-P", "-c", CLIENT, str(self.path), *self.uuids]
         made = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self._processes.append(made)
-        assert made.stdout is not None
         assert made.stdout.readline() == "set\n"
         assert self.limits_mw() == (150_000, 151_000)
         return made
@@ -131,7 +130,6 @@ def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     client.send_signal(signal.SIGSTOP)
     eventually(service.are_back)
     client.send_signal(signal.SIGCONT)
-    assert client.stdout is not None
     assert client.stdout.readline() == "set\n"  # it was told, and has set them again
     os.killpg(client.pid, signal.SIGKILL)
     eventually(service.are_back)

@@ -50,7 +50,6 @@ def after(happened: Iterator[Event]) -> Searching:
 
 def test_what_the_search_took_is_what_its_iterations_cost_beyond_those_at_the_cap_that_is_held() -> None:
     spent = after(search_of(extra_j=800.0, extra_s=4.0, held_from_s=20, until_s=60)).spent
-    assert spent is not None
     assert (spent.energy_j, spent.time_s) == (pytest.approx(800.0), pytest.approx(4.0))
     assert spent.energy_stderr_j == pytest.approx(0.0, abs=1e-3)
 
@@ -58,8 +57,6 @@ def test_what_the_search_took_is_what_its_iterations_cost_beyond_those_at_the_ca
 def test_its_error_is_that_of_the_mean_of_what_was_held() -> None:
     calm = after(search_of(extra_j=800.0, held_from_s=20, until_s=120, wobble=5.0)).spent
     wild = after(search_of(extra_j=800.0, held_from_s=20, until_s=120, wobble=50.0)).spent
-    assert calm is not None
-    assert wild is not None
     assert abs(calm.energy_j - 800.0) < 3 * calm.energy_stderr_j
     assert wild.energy_stderr_j == pytest.approx(10 * calm.energy_stderr_j)
 

@@ -132,7 +132,6 @@ def test_what_check_refuses_changes_nothing(store: RecurStore) -> None:
     begun(store)
 
     def refuse(known: JobSettings | None) -> JobSettings:
-        assert known is not None
         raise RecurrenceUnavailable(known.target)
 
     with pytest.raises(RecurrenceUnavailable, match=r"^acc >= 0[.]9$"):

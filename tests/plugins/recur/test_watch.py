@@ -236,9 +236,7 @@ def test_the_bound_counts_what_a_run_costs_without_its_search() -> None:
     assert job.ended_s == 40.0, "3,600 J at 40 s, of which 1,000 J are the search's"
     job.watch.finish(41.0, 143, signalled=False)
     spent = job.kept[0].spent
-    assert spent is not None
     assert spent.searched
-    assert spent.search is not None
     assert spent.search.energy_j == pytest.approx(1000.0)
     assert "of which the search for a cap took 1000 J" in replace(job.outcome, outcome="reached").sentence("")
 
@@ -297,6 +295,4 @@ def test_with_a_long_gap_or_when_nobody_looks_any_more_the_energy_is_not_known()
 def test_thousands_of_samples_cost_no_memory_and_an_early_moment_is_still_found() -> None:
     meter = metered(lambda t_s: POWER_W, seconds=3000)
     early, late = meter.spent(2800.25), meter.spent(3000.0)
-    assert early is not None
-    assert late is not None
     assert (early.energy_j, late.energy_j) == (pytest.approx(280025.0), pytest.approx(300000.0))

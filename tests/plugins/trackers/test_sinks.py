@@ -129,7 +129,6 @@ def test_in_an_open_run_of_wandbs_no_trial_is_lost_to_a_later_one(wandb: Any) ->
     """Of what is logged before the script's next row each key keeps its last value."""
     wandb.run = Run()
     sink = joined_sink("wandb")
-    assert sink is not None
     for number in (1.0, 2.0):
         sink.log(replace(ROW, numbers={"autocap/trial/number": number}))
     sink.log(ROW)

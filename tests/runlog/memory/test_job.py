@@ -164,7 +164,6 @@ def test_what_a_running_job_was_started_with_gives_the_same_key(folder: Path) ->
     environ = {"WORLD_SIZE": "3", "PATH": os.environ["PATH"]}
     words = [sys.executable, "-S", "-c", "print(flush=True); input()"]
     with subprocess.Popen(words, cwd=folder, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
         child.stdout.readline()  # it is past its exec
         running = Job.running(child.pid)
         child.communicate(b"\n")

@@ -62,7 +62,6 @@ def test_a_curve_that_can_be_is_believed_as_it_is() -> None:
     assert doubt(said, WORST, 240.0) is None  # 245 W cost 1.3 %
     assert doubt(said, prior(180.0, FOUND_W), None) is None  # of what is below a floor nothing is asked
     sentence = doubt(said, WORST, 190.0)
-    assert sentence is not None
     assert sentence.startswith(
         "its tuner says that 195 W slow it down by 6 % at least, and it draws 190 W where no cap"
     )

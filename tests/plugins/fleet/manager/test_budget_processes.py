@@ -42,7 +42,6 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert floor.harmed() is None
     floor.end()
     assert is_as_found(floor)
-    assert floor.supervisor is not None
     assert floor.supervisor.returncode == 0
     report = floor.autocap("report", str(floor.folder / "record")).stdout
     assert "1600/1200 W for 4 jobs on 8 GPUs" in report
@@ -80,12 +79,10 @@ def test_a_manager_that_is_killed_or_stopped_is_followed_by_another_and_without_
     os.kill(first, signal.SIGKILL)
     floor.until(lambda: floor.manager_pid() != first, "another manager answers")
     standing = floor.standing()
-    assert standing is not None
     assert (standing.budget_w, standing.policy) == (1100.0, "throughput")
     assert floor.is_within(1100.0)
     floor.until(lambda: floor.joined() == 1, "the job is found again")
     found = floor.standing()
-    assert found is not None
     assert [job.weight for job in found.jobs] == [2.5]
     second = found.pid
     os.kill(second, signal.SIGSTOP)
@@ -93,7 +90,6 @@ def test_a_manager_that_is_killed_or_stopped_is_followed_by_another_and_without_
     floor.until(lambda: floor.manager_pid() != second, "another manager answers")
     assert floor.is_within(1100.0)
     third = floor.manager_pid()
-    assert floor.supervisor is not None
     os.kill(floor.supervisor.pid, signal.SIGKILL)
     floor.until(lambda: not is_alive(third), "the manager ends")
     assert is_as_found(floor)
@@ -103,7 +99,6 @@ def test_when_both_are_killed_the_limits_are_back_all_the_same(floor: Floor) -> 
     floor.start_jobs(1)
     floor.start_budget(LESS_W)
     manager = floor.manager_pid()
-    assert floor.supervisor is not None
     os.kill(floor.supervisor.pid, signal.SIGKILL)
     os.kill(manager, signal.SIGKILL)
     floor.until(floor.are_back, "the watchdog puts the limits back")
@@ -124,7 +119,6 @@ def test_a_tuner_is_lent_its_devices_follows_a_ceiling_that_falls_and_what_it_le
     assert floor.joined(tuned=True) == 1
     assert not any("tuning ended" in line for line in floor.said())
     floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
-    assert floor.tuner is not None
     os.kill(floor.tuner.pid, signal.SIGKILL)
     floor.until(lambda: floor.joined(tuned=True) == 0, "the manager takes it back")
     floor.until(lambda: floor.limits_mw()[2] not in (130_000, 170_000, 200_000), "the budget's cap holds")
@@ -152,7 +146,6 @@ def test_a_schedule_is_read_again_at_sighup_and_sigint_ends_it(floor: Floor) -> 
     rows.write_text("time,watts\n0,1500\n")
     floor.start_jobs(1)
     floor.start_budget(1500, "--schedule", str(rows))
-    assert floor.supervisor is not None
     rows.write_text("time,watts\n0,many\n")
     os.kill(floor.supervisor.pid, signal.SIGHUP)
     floor.until(lambda: any("watts is 'many'" in line for line in floor.said()), "what is wrong with it is said")
@@ -180,7 +173,6 @@ def test_events_of_a_vtn_lower_it_for_their_time_and_no_secret_is_seen(floor: Fl
         os.kill(first, signal.SIGKILL)
         floor.until(lambda: floor.manager_pid() != first, "another manager answers")
         standing = floor.standing()
-        assert standing is not None
         assert standing.budget_w == 1100.0  # what the first one knew
         vtn.fault = ""
         vtn.events = []

@@ -173,7 +173,6 @@ def test_who_names_gpus_on_which_the_job_does_not_compute_loses_all(site: Site) 
 def test_workers_of_a_job_are_its_own_and_its_row_follows_them(site: Site) -> None:
     words = ["sh", "-c", "sleep 100 & sleep 100 & echo $!; wait"]
     with subprocess.Popen(words, user=ALICE, stdout=subprocess.PIPE, start_new_session=True) as shell:
-        assert shell.stdout is not None
         second = int(shell.stdout.readline())
         (first,) = [pid for pid in _children(shell.pid) if pid != second]
         site.listed[0] = [first, second]

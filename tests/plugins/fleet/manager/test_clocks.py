@@ -26,7 +26,6 @@ def test_between_caps_that_were_seen_it_goes_by_the_slowest_clock_and_below_by_t
     assert shown(clocks, 260.0, 1.7, 1.5, times=1)
     shown(clocks, 180.0, 1.7, 1.4)
     curve = clocks.curve(WORST)
-    assert curve is not None
     at = np.interp([260.0, 180.0, 100.0], curve.caps_w, curve.slowdown)
     worst = np.interp([180.0, 100.0], WORST.caps_w, WORST.slowdown)
     assert at[:2] == pytest.approx([0.0, 1.5 / 1.4075 - 1], abs=2e-3)  # in the middle of a step of 15 MHz
@@ -40,7 +39,6 @@ def test_a_clock_that_falls_without_end_buys_no_watts_and_one_at_rest_says_nothi
     shown(clocks, 200.0, 0.1)
     assert not shown(clocks, 180.0, 0.2, busy=0.0)
     curve = clocks.curve(WORST)
-    assert curve is not None
     assert curve.slowdown == pytest.approx(WORST.slowdown)
 
 

@@ -35,7 +35,6 @@ def asked(environ: dict[str, str]) -> tuple[int | None, int]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **environ}, start_new_session=True
     ) as process:
-        assert process.stdout is not None
         process.stdout.readline()  # it has its environment by now
         return group_of(process.pid), process.pid
 

@@ -20,6 +20,5 @@ def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> Non
     save(tmp_path / "state", state)
     found = load(tmp_path / "state")
     assert found == state
-    assert found is not None
     assert found.weights == ((ours, 2.5),)
     assert Weights(found.weights).of(os.getpid()) == 2.5

@@ -92,11 +92,9 @@ class Controller:
 
     def tell(self, message: Message) -> None:
         with self._one, suppress(OSError, ValueError):
-            assert self.agent.stdin is not None
             os.write(self.agent.stdin.fileno(), line_of(message))
 
     def raw(self, line: bytes) -> None:
-        assert self.agent.stdin is not None
         os.write(self.agent.stdin.fileno(), line)
 
     def begin(self, step_map: Path | None = None, observe: bool = False) -> None:
@@ -160,7 +158,6 @@ class Controller:
             self.agent.send_signal(signal.SIGCONT)
             self.agent.kill()
         self._threads[1].join()
-        assert self.agent.stdout is not None
         self.agent.stdout.close()
 
     def _speak(self) -> None:

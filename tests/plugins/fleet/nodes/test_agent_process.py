@@ -67,7 +67,6 @@ def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) ->
     assert isinstance(controller.said[0], Hello)
     assert controller.said[0].node == "n1"
     found = controller.found
-    assert found is not None
     assert found.original_w == (250.123, 249.001)
     eventually(lambda: sum(len(each.rows) for each in controller.said if isinstance(each, Rows)) >= 20, WAIT_S)
     firsts = [(each.first, len(each.rows)) for each in controller.said if isinstance(each, Rows)]
@@ -75,7 +74,6 @@ def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) ->
     controller.tell(Do(number=2, what=Deed.END))
     eventually(lambda: controller.done(2), WAIT_S)
     done = controller.done(2)
-    assert done is not None
     assert done.fault is None
     assert [one.final_w for one in done.restored] == [250.123, 249.001]
     assert all(one.restored for one in done.restored)
@@ -106,7 +104,6 @@ def test_one_whose_call_does_not_come_back_leaves_all_the_same(signum: signal.Si
     stuck += "; m._loop = lambda *_: time.sleep(600); m.main([])"
     with subprocess.Popen([sys.executable, "-c", stuck], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         assert agent.stdin is not None
-        assert agent.stdout is not None
         agent.stdout.readline()  # that it is there
         agent.stdin.close() if signum is None else agent.send_signal(signum)
         try:

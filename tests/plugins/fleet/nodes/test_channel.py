@@ -153,7 +153,6 @@ def test_our_death_ends_it(tmp_path: Path) -> None:
         "print(flush=True); time.sleep(600)"
     )
     ours = subprocess.Popen([sys.executable, "-c", script, ECHO, str(tmp_path)], stdout=subprocess.PIPE)
-    assert ours.stdout is not None
     ours.stdout.readline()
     ours.kill()
     ours.wait()

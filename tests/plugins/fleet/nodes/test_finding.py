@@ -24,7 +24,6 @@ def start() -> Iterator[Start]:
     def begin(**variables: str) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(SLEEP, env=variables, stdout=subprocess.PIPE)
         started.append(process)
-        assert process.stdout is not None
         process.stdout.readline()  # by then it is the program with that environment
         return process
 

@@ -108,7 +108,6 @@ def test_the_slowest_nodes_steps_count() -> None:
     for node in range(2):
         joiner.add(node, 0, [row(1.0, node, counted[node])], 0.0)
     sample = joiner.next()
-    assert sample is not None
     assert sample.steps == StepReading(count=6, t_s=0.95)
 
 
@@ -117,7 +116,6 @@ def test_nobody_counts_while_one_node_has_no_step() -> None:
     joiner.add(0, 0, [row(1.0, 0, StepReading(count=7, t_s=0.9))], 0.0)
     joiner.add(1, 0, [row(1.0, 1)], 0.0)
     sample = joiner.next()
-    assert sample is not None
     assert sample.steps is None
 
 
@@ -127,6 +125,4 @@ def test_node_power_sums_and_is_unknown_with_one(second_w: float | None, sum_w: 
     for node, watts in enumerate((400.0, second_w)):
         joiner.add(node, 0, [row(1.0, node, beside=NodeReading(t_s=0.9, power_w=watts, whole=True))], 0.0)
     sample = joiner.next()
-    assert sample is not None
-    assert sample.node is not None
     assert (sample.node.power_w, sample.node.whole) == (sum_w, True)

@@ -246,8 +246,6 @@ def test_the_shell_of_a_task_passes_the_end_on_and_no_request_for_a_checkpoint(s
     step = slurm.command(EngineJob(id="1", nodes=("a",)), (sys.executable, "-c", TOLD_TO_END), first=1)
     task = (shell, *step[step.index("/bin/sh") + 1 :])
     process = subprocess.Popen(task, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"SLURM_PROCID": "2"})
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(b"a word\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"3 a word\n"

@@ -107,7 +107,6 @@ def test_of_several_events_the_one_of_the_lowest_number_counts_and_of_equals_the
         None, 900, 2000, 1000, 500, None,
     ]  # fmt: skip
     next = coming(found.spans, T0)
-    assert next is not None
     assert next.label == "event 'peak zero' (zero)"
     assert coming(found.spans, T0 + HOUR) is None
 

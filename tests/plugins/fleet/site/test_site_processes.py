@@ -65,7 +65,6 @@ class Ground:
     def pids(self, node: str) -> list[int]:
         """The processes of a node's end: its supervisor first, then its manager."""
         now = self.standing(node)
-        assert now is not None
         stat = Path(f"/proc/{now.pid}/stat").read_text()
         return [int(stat.rpartition(")")[2].split()[1]), now.pid]
 
@@ -104,10 +103,8 @@ def test_a_budget_over_two_nodes_is_held_and_every_limit_is_back(ground: Ground)
         until(lambda: ground.standing("east") is not None and ground.are_held(), "east is heard again")
     # A site that is killed is started again, and takes over from the managers that it finds.
     first = ground.standing()
-    assert first is not None
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: ground.are_held() and ground.standing() != first, "another site answers")
     now = ground.standing()
-    assert now is not None
     assert now.budget_w == LESS_W
     ground.end()
