@@ -62,11 +62,9 @@ def test_a_search_is_judged_by_what_its_strategy_says_at_the_end() -> None:
     curve = curve_set(0, 1, ["large-250w"])[0]
     made = new_strategy(Modest, curve.grid)
     found = drive(made, curve, Metric(name="energy"), 0.005, np.random.default_rng(1)).calibration
-    assert found is not None
     assert (found.loss_pct, found.loss_sd_pct) == (1.0, 2.0)
     assert found.covers(5.0)
     assert not found.covers(5.1)
-    assert found.energy_within is not None
     assert found.energy_within[0] <= found.energy_within[1] == 1.0
 
 

@@ -34,7 +34,6 @@ def test_the_truth_is_that_of_the_cards_that_were_drawn() -> None:
 
 def test_a_job_is_played_and_judged() -> None:
     row = play(CASE)
-    assert row is not None
     held, common = truth(CASE, row.cap_w), truth(CASE, (row.common_w,) * 2)
     assert row.time_pct == pytest.approx(100 * (held.period_s / common.period_s - 1))
     assert (row.energy_off is not None) is row.kept

@@ -68,7 +68,6 @@ class LentNode:
         eventually(self._answers)
 
     def kill_helper(self) -> None:
-        assert self.helper is not None
         self.helper.kill()
         self.helper.wait()
 
@@ -121,7 +120,6 @@ class LentNode:
             self.helper.wait(120)
 
     def _answers(self) -> bool:
-        assert self.helper is not None
         assert self.helper.poll() is None, (self.folder / "helper.log").read_text()
         with suppress(Exception):
             return bool(offers_at(self.socket))

@@ -227,7 +227,6 @@ class Nursery:
         self._events.unregister(pidfd)
         os.close(pidfd)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
         status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         with suppress(BrokenPipeError):
             os.write(tells, str(status).encode())

@@ -67,7 +67,6 @@ def _runnable(signs: VitalSigns) -> bool:
 def test_a_process_that_computes_is_runnable_and_uses_cpu_time_until_it_is_stopped():
     with process("while True: pass") as (it, signs):
         first = signs.look(threads=True)
-        assert first is not None
         eventually(lambda: _runnable(signs), 5.0)
         eventually(lambda: (signs.look(threads=False) or first).cpu_s > first.cpu_s, 10.0)
         it.send_signal(signal.SIGSTOP)

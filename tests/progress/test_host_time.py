@@ -53,7 +53,6 @@ def _this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_lies_between_two_looks_is_an_average_in_cpus() -> None:
     load = looked(5.0, 5.05, 5.25, 5.25)
-    assert load is not None
     assert load.cpus == pytest.approx([0.5, 2.0, 0.0])
     assert load.t_s == pytest.approx([0.1, 0.2, 0.3])
     assert load.most == os.cpu_count()
@@ -67,7 +66,6 @@ def test_where_nothing_is_to_be_seen_there_is_no_witness() -> None:
 
 def test_a_number_that_another_process_has_by_now_takes_nothing_back() -> None:
     load = looked(5.0, 5.1, 0.0, 0.05)
-    assert load is not None
     assert load.cpus == pytest.approx([1.0, 0.0, 0.5])
 
 

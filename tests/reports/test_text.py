@@ -224,7 +224,6 @@ def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_cla
 def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
     of_node: Summary,
 ) -> None:
-    assert of_node.node is not None
     assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
     whole = "\n".join(lines(of_node))
     assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in whole

@@ -60,7 +60,6 @@ def test_a_second_budget_is_refused_and_sigterm_ends_the_first(floor: Floor) -> 
 
 def signalled(floor: Floor, signum: int) -> None:
     """The budget has ended by a signal to its supervisor."""
-    assert floor.supervisor is not None
     os.kill(floor.supervisor.pid, signum)
     floor.until(floor.has_ended, "the budget ends")
 

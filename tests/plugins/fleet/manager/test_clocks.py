@@ -61,8 +61,6 @@ def test_what_a_tuner_measures_is_not_cut_to_a_step_of_the_clock() -> None:
     shown(clocks, 220.4, 1.665)
     shown(clocks, 219.6, 1.665)  # as good as the same cap
     mean, most = clocks.curve(WORST, 1.77e9), clocks.curve(WORST, 1.77e9, off_hz=OFF_HZ)
-    assert mean is not None
-    assert most is not None
     true = 1.769 / 1.669 - 1
     assert np.interp(220.0, mean.caps_w, mean.slowdown) == pytest.approx(true, abs=0.005)
     assert true <= np.interp(220.0, most.caps_w, most.slowdown) < true + 0.005
