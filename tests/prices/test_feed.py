@@ -25,7 +25,7 @@ def heard(feed: Feed, enough: Callable[[list[Said]], bool]) -> list[Said]:
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Iterator[Feed]:
+def feed(others: set[int], tmp_path: Path) -> Iterator[Feed]:
     rows = tmp_path / "rows.csv"
     rows.write_text("time,EUR/MWh\n2020-01-01T00:00Z,120\n2120-01-01T00:00Z,80\n")
     made = Feed({PRICE: f"file:{rows}", CARBON: "command:sleep 1000"})
@@ -33,18 +33,25 @@ def feed(tmp_path: Path) -> Iterator[Feed]:
     made.close()
 
 
-def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(feed: Feed) -> None:
-    before = children()
+@pytest.fixture
+def others() -> set[int]:
+    """What earlier tests have left."""
+    return children()
+
+
+def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(feed: Feed, others: set[int]) -> None:
+    before = children() - others
     (said,) = heard(feed, bool)
     assert (said.kind, said.currency, said.values) == (PRICE, "EUR", (0.12, 0.08))
     assert children() >= before  # the hanging command's among them
     feed.close()
+    assert before
     assert children().isdisjoint(before)
 
 
-def test_a_reader_that_is_killed_is_missed_once(feed: Feed) -> None:
+def test_a_reader_that_is_killed_is_missed_once(feed: Feed, others: set[int]) -> None:
     heard(feed, bool)
-    for pid in sorted(children()):  # the reader before what it has started
+    for pid in sorted(children() - others):  # the reader before what it has started
         os.kill(pid, signal.SIGKILL)
     lost = heard(feed, lambda found: len(found) >= 2)
     assert {said.kind for said in lost} == {PRICE, CARBON}
