@@ -19,7 +19,7 @@ class RunningTotals:
     def __init__(self) -> None:
         self._curve = EnergyCurve()  # from before the last mark on
         self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
-        self._marked_s: float | None = None  # the last mark
+        self._marked: tuple[float, float, float] | None = None  # the last mark: t_s, and of the curve joules and gaps
         self._counted_from = self._counted
         self._since: _Used | None = None  # t_s, energy_j, iterations
         self._now = (0.0, 0.0, 0.0)
@@ -73,8 +73,7 @@ class RunningTotals:
         iterations of the latter."""
         # One mark at a time, as they usually come: arrays of one or two cost more than all the rest of a sample.
         counted_s, counted_j, done = self._counted
-        last_s = self._marked_s or marks[0].t_s
-        last_j, last_gap_s = self._curve.at(last_s)
+        last_s, last_j, last_gap_s = self._marked or (marks[0].t_s, *self._curve.at(marks[0].t_s))
         unknown = 0.0
         for mark in marks:
             used_j, gap_s = self._curve.at(mark.t_s)
@@ -85,7 +84,7 @@ class RunningTotals:
                 counted_j += used_j - last_j
             last_s, last_j, last_gap_s, done = mark.t_s, used_j, gap_s, mark.iterations
         self._counted = (counted_s, counted_j, done)
-        self._marked_s = last_s
+        self._marked = last_s, last_j, last_gap_s  # as it was then: the curve has fewer points of it later on
         self._curve.forget_before(last_s)
         return unknown
 
