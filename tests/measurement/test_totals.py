@@ -27,6 +27,27 @@ def test_iterations_that_are_recognised_late_are_set_against_their_own_time_and_
     assert tally.iterations / tally.counted_s == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("update_s", [0.02, 0.1])
+def test_what_iterations_drew_is_counted_whenever_the_counter_moved(update_s: float) -> None:
+    """Of 0.73 s each, 0.3 s of them at 100 W and the rest at 300 W; samples every 0.05 s."""
+    accounts, meter = RunningTotals(), Meter()
+
+    def joules(t_s: float) -> float:
+        whole, rest_s = divmod(t_s, 0.73)
+        return whole * (30 + 129) + 100 * min(rest_s, 0.3) + 300 * max(rest_s - 0.3, 0.0)
+
+    for tick in range(2001):
+        t_s, done = tick * 0.05, int(tick * 0.05 / 0.73)
+        energy_j = joules(t_s // update_s * update_s)
+        marks = (Mark(t_s=done * 0.73, iterations=float(done)),) if done > int((tick - 1) * 0.05 / 0.73) else ()
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=energy_j),))
+        accounts.add(meter.of(sample, marks), State.HOLDING)
+        accounts.open()
+    tally = accounts.tally(100.0)
+    assert tally is not None
+    assert tally.counted_j == pytest.approx(159 * tally.counted_s / 0.73, rel=5e-3)
+
+
 def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_needs() -> None:
     accounts, meter = RunningTotals(), Meter()
     for tick in range(30_000):
