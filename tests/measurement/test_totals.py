@@ -44,7 +44,6 @@ def test_what_iterations_drew_is_counted_whenever_the_counter_moved(update_s: fl
         accounts.add(meter.of(sample, marks), State.HOLDING)
         accounts.open()
     tally = accounts.tally(100.0)
-    assert tally is not None
     assert tally.counted_j == pytest.approx(159 * tally.counted_s / 0.73, rel=5e-3)
 
 

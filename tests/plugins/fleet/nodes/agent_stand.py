@@ -148,7 +148,6 @@ class Controller:
         """Close the agent's stdin."""
         self._over.set()
         self._threads[0].join()
-        assert self.agent.stdin is not None
         with suppress(OSError):
             self.agent.stdin.close()
 
