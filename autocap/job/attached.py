@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from autocap.job import processes
 _PROC = Path("/proc")
 
 
-class FollowedJob:
+class FollowedJob(ABC):
     """A job that somebody else has started: it is left, and not ended. command: its command line. left_because: why we
     left it before its end, or `None`."""
 
@@ -23,11 +24,11 @@ class FollowedJob:
     def __init__(self) -> None:
         self.left_because: str | None = None
 
+    @abstractmethod
     def poll(self) -> int | None:
         """0 once it has ended or was left; `None` until then."""
-        raise NotImplementedError
 
-    def forward(self, signum: int, *, from_terminal: bool = False) -> None:
+    def forward(self, signum: int, *, from_terminal: bool = False) -> None:  # noqa: B027 - not to be overridden
         """Signals to us are not the job's."""
 
     def end(self, signum: int, *, from_terminal: bool = False) -> None:

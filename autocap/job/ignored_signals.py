@@ -1,4 +1,4 @@
-"""Signals to a controller that its watchdog, and the supervisor of its job, do not obey."""
+"""Signals to a controller that its watchdog, the supervisor of its job and the relay of its output do not obey."""
 
 import signal
 

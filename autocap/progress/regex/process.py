@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from autocap.job.ignored_signals import ignore_signals
 from autocap.job.invoking_user import give_up_root
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, LineReader, LineValues
@@ -23,10 +24,6 @@ _CHUNK_BYTES = 1 << 16  # what a pipe holds
 _WINDOW_MS = 1000  # between looks at the terminal's size while the child is silent
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_IGNORED = (
-    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM),
-    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2),
-)
 
 
 def main(board_fd: int, ids: str, pattern: str, values: str) -> None:
@@ -35,8 +32,7 @@ def main(board_fd: int, ids: str, pattern: str, values: str) -> None:
     uid, gid, *groups = map(int, ids.split(","))
     if os.geteuid() != uid:
         give_up_root(uid, gid, groups)
-    for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()
     Pump(Matcher(_reader(re.compile(pattern), values), Board(board_fd))).run()
 
 
