@@ -9,6 +9,10 @@ With e and τ the energy and time per iteration and e0, τ0 those of the baselin
     cost    (e · energy price + τ · devices · device price) over that of the baseline
     carbon  the same, with grams of CO₂ a kWh in place of its price, at the price of a tonne where there is one
 
+Of a whole run, with its energy E and time T in place of e and τ and without a baseline: E, E T, E T² and money are as
+above; eds is ((k-1)/k) E + (1/k) P T in joules, where P is the sum of the devices' largest limits, so that for
+k = 1/(1-η) it is Zeus's cost ηE + (1-η)PT (You et al. 2023, section 3); carbon has none.
+
 A price that moves may fall below 0, and what the baseline costs with it. Then what is saved counts over what the
 baseline's energy and time come to without their signs: still 1 at the baseline, and lower is better.
 
@@ -132,7 +136,20 @@ class Metric:
 
     def terms(self, baseline: Measurement) -> "Terms":
         """The numbers that make this metric of the form that all have."""
-        return _FORMS[self.name](self, baseline)
+        return _FORMS[self.name].terms(self, baseline)
+
+    @property
+    def unit(self) -> str | None:
+        """Of `total`; `None` where there is none."""
+        return _FORMS[self.name].unit
+
+    def total(self, energy_j: float, time_s: float, devices: int, most_w: float) -> float:
+        """The metric of a whole run, in `unit`. most_w: the sum of the devices' largest limits. Raises ValueError where
+        `unit` is `None`."""
+        form = _FORMS[self.name]
+        if form.total is None:
+            raise ValueError(f"the metric {self.name} has no sum over a run")
+        return form.total(self, energy_j, time_s, devices, most_w)
 
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement, to compare it with other caps': its error leaves out the baseline's, which all
@@ -163,12 +180,28 @@ class Metric:
         return ratio - sigmas * stderr > 1 + self.max_slowdown
 
 
-Form = Callable[[Metric, Measurement], Terms]  # what a metric is made of, beside a baseline
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A metric. terms: what it is made of, beside a baseline. total, unit: as `Metric` has them; `None` for one that
+    has no sum over a run."""
+
+    terms: Callable[[Metric, Measurement], Terms]
+    unit: str | None = None
+    total: Callable[[Metric, float, float, int, float], float] | None = None
 
 
 def _eds(metric: Metric, baseline: Measurement) -> Terms:
     k = metric.k or DEFAULT_K
     return Terms(energy=(k - 1) / k, power=0, time=1 / k)
+
+
+def _eds_total(metric: Metric, energy_j: float, time_s: float, devices: int, most_w: float) -> float:
+    k = metric.k or DEFAULT_K
+    return ((k - 1) * energy_j + most_w * time_s) / k
+
+
+def _money_total(metric: Metric, energy_j: float, time_s: float, devices: int, most_w: float) -> float:
+    return energy_j * metric.joule_price + time_s * metric.second_price(devices)
 
 
 def _priced(metric: Metric, baseline: Measurement) -> Terms:
@@ -185,15 +218,28 @@ def _priced(metric: Metric, baseline: Measurement) -> Terms:
     return Terms(energy=energy, power=0, time=time, constant=1 - energy - time)
 
 
-_FORMS: dict[str, Form] = {
-    "energy": lambda metric, baseline: Terms(energy=1.0, power=0, time=0.0),
-    "edp": lambda metric, baseline: Terms(energy=1.0, power=1, time=0.0),
-    "ed2p": lambda metric, baseline: Terms(energy=1.0, power=2, time=0.0),
-    "eds": _eds,
-    "cost": _priced,
-    "carbon": _priced,
+_FORMS = {
+    "energy": Form(
+        terms=lambda metric, baseline: Terms(energy=1.0, power=0, time=0.0),
+        unit="J",
+        total=lambda metric, energy_j, *_: energy_j,
+    ),
+    "edp": Form(
+        terms=lambda metric, baseline: Terms(energy=1.0, power=1, time=0.0),
+        unit="J·s",
+        total=lambda metric, energy_j, time_s, *_: energy_j * time_s,
+    ),
+    "ed2p": Form(
+        terms=lambda metric, baseline: Terms(energy=1.0, power=2, time=0.0),
+        unit="J·s²",
+        total=lambda metric, energy_j, time_s, *_: energy_j * time_s**2,
+    ),
+    "eds": Form(terms=_eds, unit="J", total=_eds_total),
+    "cost": Form(terms=_priced, unit="of money", total=_money_total),
+    "carbon": Form(terms=_priced),
 }
 METRICS = tuple(_FORMS)
+SUMMED = tuple(name for name, form in _FORMS.items() if form.total is not None)  # over a whole run
 others: Callable[[], Mapping[str, Form]] = dict  # those of other packages: as autocap.registry finds them
 
 

@@ -76,8 +76,13 @@ _OURS = {
     "places": {"nodes": f"{_FLEET}.nodes.place:place"},
     # What --nodes may begin with: how messages reach nodes, and which processes there are the job's.
     "transports": {"slurm": f"{_FLEET}.nodes.carriers.slurm:Slurm", "ray": f"{_FLEET}.nodes.carriers.ray:Ray"},
-    # What `autocap devices` shows, by where it looks.
-    "inventories": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
+    # All devices of a kind, for whoever acts for several jobs.
+    "inventories": {
+        "nvml": "autocap.devices.nvml.inventory:NvmlInventory",
+        "rapl": "autocap.devices.rapl.inventory:RaplInventory",
+    },
+    # What `autocap devices` shows of other machines, by the option that says where.
+    "elsewhere": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
     # Who may hold the limits of a device beside autocap, whatever --actuator says.
     "holders": {"budget": f"{_FLEET}.budget.holder"},
     # Who logs a run elsewhere, and the modules that say it in the words of each tracker.
@@ -114,6 +119,11 @@ def plugged_in(kind: str) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=f"autocap.{kind}")}
 
 
+def names(kind: str) -> tuple[str, ...]:
+    """Of all that there is of a kind."""
+    return (*ours(kind), *plugged_in(kind))
+
+
 def where(kind: str, name: str) -> str:
     """The module, or `module:attribute`, of a name. Raises KeyError where there is none, and UsageError where it may
     not be imported under sudo."""
@@ -134,7 +144,8 @@ def load(kind: str, name: str) -> Any:
 
 
 def _metrics() -> dict[str, metrics.Form]:
-    return {name: load("metrics", name) for name in plugged_in("metrics")}
+    found = {name: load("metrics", name) for name in plugged_in("metrics")}
+    return {name: one if isinstance(one, metrics.Form) else metrics.Form(terms=one) for name, one in found.items()}
 
 
 metrics.others = _metrics

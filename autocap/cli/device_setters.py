@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from autocap.devices.inventory import DescribedDevice
 from autocap.devices.permission import Settable
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
-
-if TYPE_CHECKING:
-    from autocap.devices.nvml import Library, NvmlGpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +33,13 @@ class Setters:
         except ActuatorUnavailable as error:
             self._no_helper = _no("helper", error)
 
-    def of_gpu(self, library: "Library", gpu: "NvmlGpu", direct: Settable) -> tuple[Setter, ...]:
-        """Those of a GPU, in the order in which `--actuator auto` takes them."""
-        own = _own(direct)
-        return (own,) if gpu.limit_support is not None else (own, self._helper(gpu.uuid), _zeusd(library, gpu))
-
-    def of_package(self, uuid: str, direct: Settable, *, takes_limits: bool) -> tuple[Setter, ...]:
-        """Those of a CPU package, likewise."""
-        return (_own(direct), self._helper(uuid)) if takes_limits else (_own(direct),)
+    def of(self, one: DescribedDevice) -> tuple[Setter, ...]:
+        """Those of a device, in the order in which `--actuator auto` takes them."""
+        own, device = Setter(name="direct", settable=one.direct.answer, why=one.direct.why), one.device
+        if device.obstacle is not None:
+            return (own,)
+        zeusd = () if device.address is None else (_zeusd(device.where, device.address),)
+        return (own, self._helper(device.uuid), *zeusd)
 
     def _helper(self, uuid: str) -> Setter:
         if self._no_helper is not None:
@@ -78,21 +75,17 @@ def others(setters: Sequence[Setter]) -> tuple[str, ...]:
     return tuple(f"{one.name}: {one.why}" for one in setters[1:] if one.there and one.why != said)
 
 
-def _own(direct: Settable) -> Setter:
-    return Setter(name="direct", settable=direct.answer, why=direct.why)
-
-
 def _no(name: str, error: ActuatorUnavailable) -> Setter:
     return Setter(name=name, settable=False, why=str(error), there=not isinstance(error, ActuatorAbsent))
 
 
-def _zeusd(library: "Library", gpu: "NvmlGpu") -> Setter:
-    from autocap.devices.nvml.library import pci_address
+def _zeusd(where: str, address: str) -> Setter:
+    from autocap.devices.nvml.library import PciAddress
     from autocap.devices.nvml.zeusd import Zeusd  # with HTTP
 
-    where, service = f"GPU {gpu.index}", Zeusd.usual()
+    service = Zeusd.usual()
     try:
-        service.require({where: pci_address(library.handle(gpu.uuid), where)})
+        service.require({where: PciAddress.parse(address)})
     except ActuatorUnavailable as error:
         return _no("zeusd", error)
     return Setter(name="zeusd", settable=True, why=f"zeusd at {service.address} sets it")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from autocap.cli.device_inventory import Gpu, Inventory, Limited, Package
+from autocap.cli.device_report import DeviceReport, Gpu, Limited, Package
 from autocap.cli.device_setters import others
 from autocap.printing import columns, encoding_of, put
 
@@ -17,12 +17,12 @@ _PACKAGE = ("package", "name", "limit W", "enforced W", "range W", "window s", "
 _GPU_SPARE, _PACKAGE_SPARE, _LEFT = (7, 3, 5, 1), (5, 3, 1), (1, 6)
 
 
-def show(found: Inventory) -> None:
+def show(found: DeviceReport) -> None:
     """Of this machine."""
     _put(_lines(found))
 
 
-def show_nodes(found: Mapping[str, Inventory | str]) -> None:
+def show_nodes(found: Mapping[str, DeviceReport | str]) -> None:
     """Of several: by a node's name what there is, or why that is not known."""
     _put(_lines_on_nodes(found))
 
@@ -35,7 +35,7 @@ def _put(parts: "Iterator[str | Table]") -> None:
         put(*([part] if isinstance(part, str) else table_lines(part, width, encoding)))
 
 
-def _lines(found: Inventory) -> "Iterator[str | Table]":
+def _lines(found: DeviceReport) -> "Iterator[str | Table]":
     yield from _lines_on_gpus(found)
     yield from _lines_on_packages(found)
     yield from _budget(found)
@@ -43,13 +43,13 @@ def _lines(found: Inventory) -> "Iterator[str | Table]":
         yield f"`--device {kind}` is there too, from another package ({module})"
 
 
-def _budget(found: Inventory) -> Iterator[str]:
+def _budget(found: DeviceReport) -> Iterator[str]:
     if (one := found.budget) is not None:
         held = f"{len(one['gpus'])} GPU{'s' * (len(one['gpus']) > 1)}"
         yield f"a power budget of {one['watts']:g} W runs here (PID {one['pid']}), which sets the limits of {held}"
 
 
-def _lines_on_nodes(nodes: Mapping[str, Inventory | str]) -> "Iterator[str | Table]":
+def _lines_on_nodes(nodes: Mapping[str, DeviceReport | str]) -> "Iterator[str | Table]":
     """Two tables for all of them, and of each what keeps limits from being set, or power from being measured."""
     there = {node: found for node, found in nodes.items() if not isinstance(found, str)}
     yield from _node_table(
@@ -76,7 +76,7 @@ def _node_table(
         )
 
 
-def _obstacles(found: Inventory) -> Iterator[str]:
+def _obstacles(found: DeviceReport) -> Iterator[str]:
     if found.unavailable is not None:
         yield found.unavailable
     for name, one in (*(("GPU", gpu) for gpu in found.gpus), *(("package", one) for one in found.packages)):
@@ -94,7 +94,7 @@ def _sensor_lines(gpu: Gpu) -> Iterator[str]:
         yield f"GPU {gpu.index}: persistence mode is off, so a limit is lost when nobody uses the GPU"
 
 
-def _lines_on_gpus(found: Inventory) -> "Iterator[str | Table]":
+def _lines_on_gpus(found: DeviceReport) -> "Iterator[str | Table]":
     """Sentences, and a table."""
     from autocap.reports.document import Table
 
@@ -120,7 +120,7 @@ def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
     return (*_limit_cells(gpu), _number(gpu.cap_default_w), _yes_no(gpu), compared or "–", source)
 
 
-def _lines_on_packages(found: Inventory) -> "Iterator[str | Table]":
+def _lines_on_packages(found: DeviceReport) -> "Iterator[str | Table]":
     from autocap.reports.document import Table
 
     if found.packages_unavailable is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from autocap import registry
 from autocap.cli import options
-from autocap.cli.device_inventory import Inventory, here
+from autocap.cli.device_report import DeviceReport, here
 from autocap.cli.settings import take
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, record_from, same
@@ -79,11 +79,11 @@ class Devices:
 def _on_nodes(where: str, config: DevicesConfig) -> int:
     from autocap.cli.device_tables import show_nodes
 
-    gather = registry.of_plugin("inventories", "nodes", f"--nodes {where}")
-    found: dict[str, Inventory | str] = gather(where, config.job)
-    missing = {node: why for node, why in found.items() if not isinstance(why, Inventory)}
+    gather = registry.of_plugin("elsewhere", "nodes", f"--nodes {where}")
+    found: dict[str, DeviceReport | str] = gather(where, config.job)
+    missing = {node: why for node, why in found.items() if not isinstance(why, DeviceReport)}
     if config.json:
-        there = {node: asdict(one) for node, one in found.items() if isinstance(one, Inventory)}
+        there = {node: asdict(one) for node, one in found.items() if isinstance(one, DeviceReport)}
         put_json({"nodes": there, "missing": missing})
     else:
         show_nodes(found)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from autocap import registry
 from autocap.cli import options
 from autocap.cli.settings import take
 from autocap.config import values
@@ -97,7 +98,6 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.limits.helper import listening
     from autocap.limits.helper.computing import sees_all_processes
     from autocap.limits.helper.house import House
-    from autocap.limits.helper.machine import KINDS, ThisMachine
     from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
     from autocap.limits.helper.server import Server, ended_by_signals
     from autocap.limits.state_dir import StateDir, default_path
@@ -120,9 +120,13 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     if given is None and path.parent == state_dir:
         state_dir.chmod(0o711)  # its files stay our own
     files = PolicyFiles(policy, state_dir / DROP_INS, os.geteuid())
-    with listening.own(path, gid) if given is None else given as listener, ForkedWatchdogs(KINDS) as watchdogs:
+    inventories = {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
+    with (
+        listening.own(path, gid) if given is None else given as listener,
+        ForkedWatchdogs(tuple(inventories)) as watchdogs,
+    ):
         guardian = partial(Guardian, start_watch=watchdogs.start)
-        house = House(machine=ThisMachine(), policy=files, state_dir=state_dir, new_guardian=guardian)
+        house = House(inventories=inventories, policy=files, state_dir=state_dir, new_guardian=guardian)
         house.remark()
         server = Server(house, listener, state_dir)
         with ended_by_signals(server):

@@ -23,6 +23,7 @@ from autocap.text import did_you_mean
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock
     from autocap.config import RunConfig
+    from autocap.devices.inventory import HoldableInventory
 
 _GROUP = "devices"
 _AUTO = "auto"  # NVML, where it is there
@@ -55,12 +56,30 @@ def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid
     child. Raises DeviceUnavailable where there is no device of the kind, and DeviceError for caps that it does not
     take.
     """
-    kind = config.device.partition(":")[0]
-    module = _module("nvml" if kind == _AUTO else kind)
+    kind = kind_of(config.device)
+    module = _module(kind)
     if not hasattr(module, "open_source"):
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be tuned: {module.__name__} has no open_source")
     with privileged():  # the user behind sudo need not be allowed to open a device
         return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
+
+
+def kind_of(name: str) -> str:
+    """Of the devices that --device names."""
+    kind = name.partition(":")[0]
+    return "nvml" if kind == _AUTO else kind
+
+
+def holdable(name: str) -> "HoldableInventory":
+    """All devices of the kind that --device names, whose limits can be held for others. Raises UsageError where these
+    cannot be."""
+    kind, why = kind_of(name), "its devices are known to the session of their job alone, which sets their caps"
+    if kind in registry.names("inventories"):
+        inventory: HoldableInventory = registry.load("inventories", kind)()
+        if inventory.shared is None:
+            return inventory
+        why = inventory.shared
+    raise UsageError(f"a budget cannot hold --device {name}: {why}; choose nvml")
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:

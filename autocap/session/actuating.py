@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from autocap import events, registry
 from autocap.config import ACTUATOR, RunConfig
+from autocap.devices import kind_of
 from autocap.devices.base import LendableDevice, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.job.processes import ProcessId
@@ -17,7 +18,6 @@ from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import LimitGuard
 
 NewGuardian = Callable[..., LimitGuard]  # from what `Guardian` takes
-_REAL = ("auto", "nvml", "rapl")  # kinds of devices whose limits may be somebody else's to set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Actuation:
 
 def require_actuator(config: RunConfig) -> None:
     """Before there is a job: raises ActuatorUnavailable where what --actuator names is not there at all."""
-    if config.tune.observe or config.device.partition(":")[0] not in _REAL:
+    if config.tune.observe or kind_of(config.device) not in registry.names("inventories"):
         return
     if config.actuator == "helper":
         offers_at(socket_path())

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from autocap import registry
 from autocap.cli.service_log import log_as_service
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
 from autocap.limits.helper.bounds import Bounds, Rate
 from autocap.limits.helper.house import House
 from autocap.limits.helper.listening import handed_over
-from autocap.limits.helper.machine import KINDS, ThisMachine
 from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.limits.helper.server import Server, ended_by_signals
 
@@ -36,9 +36,10 @@ def main(argv: Sequence[str]) -> int:
     if listener is None:
         print("bench.helper.serve: no socket was handed over", file=sys.stderr)
         return 1
-    with ForkedWatchdogs(KINDS) as watchdogs:
+    inventories = {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
+    with ForkedWatchdogs(tuple(inventories)) as watchdogs:
         house = House(
-            machine=ThisMachine(),
+            inventories=inventories,
             policy=PolicyFiles(policy, state_dir / DROP_INS, os.getuid()),
             state_dir=state_dir,
             bounds=_OPEN,

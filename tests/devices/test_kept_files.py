@@ -10,7 +10,7 @@ from autocap.devices.kept_files import KeptFiles
 from autocap.devices.node.rapl import RaplPower
 from autocap.devices.powercap import Sysfs
 from autocap.devices.rapl.device import RaplDevice
-from autocap.devices.rapl.packages import inventory
+from autocap.devices.rapl.packages import list_packages
 from tests.doubles.no_descriptors import no_descriptors
 from tests.doubles.rapl_tree import RaplTree
 
@@ -60,7 +60,7 @@ def test_packages_are_read_and_capped_and_put_back_without_a_descriptor(tmp_path
         tree.package(number)
     found = tree.setting("intel-rapl:0")
     node = RaplPower(clock, Sysfs(tree.root))
-    device = RaplDevice(inventory(Sysfs(tree.root)), clock, observe=False)
+    device = RaplDevice(list_packages(Sysfs(tree.root)), clock, observe=False)
     limits = device.limits()
     uuids = [gpu.uuid for gpu in device.gpus]
     settings = [limits.settings(uuid) for uuid in uuids]

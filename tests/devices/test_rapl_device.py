@@ -11,7 +11,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.devices.powercap import Sysfs, ZoneError
-from autocap.devices.rapl import RaplDevice, inventory
+from autocap.devices.rapl import RaplDevice, list_packages
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from tests.doubles.rapl_tree import RaplTree
@@ -27,7 +27,7 @@ class Stand:
 
     def __init__(self, tree: RaplTree, sysfs: Sysfs | None = None, *, observe: bool = False) -> None:
         self.tree, self.clock = tree, VirtualClock()
-        packages = inventory(sysfs or Sysfs(tree.root))
+        packages = list_packages(sysfs or Sysfs(tree.root))
         self.zones = [zone.id for package in packages for zone in package.package.energy_zones]
         self.device = RaplDevice(packages, self.clock, observe=observe)
 

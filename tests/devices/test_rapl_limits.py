@@ -9,7 +9,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.devices.powercap import SYSFS_VARIABLE, Sysfs
-from autocap.devices.rapl import RaplDevice, RaplLimits, inventory, limits_from_outside
+from autocap.devices.rapl import RaplDevice, RaplLimits, limits_from_outside, list_packages
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
@@ -45,7 +45,7 @@ class Refusing(Sysfs):
 
 
 def guardian(state: Path, sysfs: Sysfs | None = None) -> Guardian:
-    packages = inventory(sysfs)
+    packages = list_packages(sysfs)
     return Guardian(
         kind="rapl", gpus=[package.info for package in packages], limits=RaplLimits(packages), job=None,
         state_dir=state, sync=lambda fd: None, start_watch=Unwatched,
@@ -82,7 +82,7 @@ def test_a_limit_that_was_switched_off_is_on_for_caps_alone(tree: RaplTree, tmp_
 
 def test_a_limit_found_outside_the_range_is_requested_again_and_put_back(tree: RaplTree, tmp_path: Path) -> None:
     zone = tree.package(limit_w=4095.875, max_power_w=125.0)
-    assert inventory()[0].cap_range.max_w == 500.0
+    assert list_packages()[0].cap_range.max_w == 500.0
     with guardian(tmp_path / "state") as guarded:
         guarded.rehearse()
         guarded.set_caps([100.0])
@@ -123,7 +123,7 @@ def left_behind(tree: RaplTree, state: Path, zone: str, write: Callable[[], None
     dead = ProcessId(2**22 - 2, 1)
     entry = Entry(
         kind="rapl", uuid=zone.replace(":", "-"), original_w=125.0, boot_id=boot_id(), owner=dead,
-        settings=inventory()[0].limit.settings(),
+        settings=list_packages()[0].limit.settings(),
     )  # fmt: skip
     with StateDir(state) as opened:
         Journal(opened).save(entry.before_set(80.0, 125.0))
@@ -175,7 +175,7 @@ def test_a_write_that_is_refused_shows_before_any_cap(
 
 def test_a_limit_that_is_ignored_is_refused(tree: RaplTree) -> None:
     tree.package()
-    limits = RaplLimits(inventory(Refusing(tree.root, "constraint_0_power_limit_uw", None)))
+    limits = RaplLimits(list_packages(Refusing(tree.root, "constraint_0_power_limit_uw", None)))
     with pytest.raises(LimitRefused, match="cap 80 W was ignored by package 0, which is at 125 W; another tool may"):
         limits.set_limit_w(UUID, 80.0)
 
@@ -196,7 +196,7 @@ def test_a_zone_that_vanishes_keeps_no_other_package_from_its_limit(tree: RaplTr
 def test_what_another_interface_of_the_package_holds_is_the_top_of_the_range(tree: RaplTree) -> None:
     tree.package()
     twin = tree.package(interface="intel-rapl-mmio", limit_w=90.0)
-    (package,) = inventory()
+    (package,) = list_packages()
     assert package.uuid == UUID
     assert package.cap_range.max_w == 90.0
     tree.put(twin, "constraint_0_power_limit_uw", 60_000_000)  # as thermald does, meanwhile
@@ -207,7 +207,7 @@ def test_what_another_interface_of_the_package_holds_is_the_top_of_the_range(tre
 def test_the_interface_that_is_switched_on_is_the_one_to_cap_by(tree: RaplTree) -> None:
     tree.package(enabled=0)
     tree.package(interface="intel-rapl-mmio", limit_w=28.0, max_power_w=15.0)
-    (package,) = inventory()
+    (package,) = list_packages()
     assert package.uuid == "intel-rapl-mmio-0"
     assert (package.cap_range.min_w, package.cap_range.max_w) == (4.0, 28.0)
 
@@ -220,7 +220,7 @@ def test_the_range_goes_from_a_quarter_of_the_rated_power_up_to_it_or_to_the_lim
     tree: RaplTree, found_w: float, rated_w: float | None, low_w: float, high_w: float
 ) -> None:
     tree.package(limit_w=found_w, max_power_w=rated_w)
-    (package,) = inventory()
+    (package,) = list_packages()
     assert (package.cap_range.min_w, package.cap_range.max_w) == (low_w, high_w)
 
 
@@ -247,14 +247,14 @@ def test_a_setting_that_is_gone_keeps_no_limit_from_being_put_back(tree: RaplTre
 
 def test_a_package_of_energy_alone_has_no_limit_to_put_a_cap_on(tree: RaplTree) -> None:
     tree.package(limit_w=None)
-    limits = RaplLimits(inventory())
+    limits = RaplLimits(list_packages())
     with pytest.raises(DeviceError, match="no CPU package intel-rapl-0 whose limit can be set; there is none"):
         limits.set_limit_w(UUID, 80.0)
 
 
 def test_whether_a_cap_holds_that_somebody_else_requested_is_seen_by_reading_it(tree: RaplTree) -> None:
     zone = tree.package()
-    limits = RaplLimits(inventory())
+    limits = RaplLimits(list_packages())
     tree.put(zone, "constraint_0_power_limit_uw", 80_000_000)
     limits.verify(UUID, 80.0)
     with pytest.raises(LimitRefused, match=r"cap 90 W was changed by package 0, which is at 80 W"):
@@ -269,7 +269,7 @@ def test_who_may_not_write_the_files_of_a_package_is_told_so_before_trying(tree:
 
     tree.package()
     device, denied = (
-        RaplDevice(inventory(sysfs), VirtualClock(), observe=False) for sysfs in (None, Denying(tree.root))
+        RaplDevice(list_packages(sysfs), VirtualClock(), observe=False) for sysfs in (None, Denying(tree.root))
     )
     assert denied.denial == "setting a limit needs root"
     assert device.denial is None

@@ -12,7 +12,7 @@ import pytest
 from autocap import events
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.powercap import Sysfs
-from autocap.devices.rapl import RaplDevice, inventory
+from autocap.devices.rapl import RaplDevice, list_packages
 from autocap.job.processes import ProcessId, own_identity
 from autocap.limits import Guardian
 from autocap.metrics import Metric
@@ -121,7 +121,7 @@ def tune(
         counting=Counting(clock, progress),
         new_guardian=partial(Guardian, state_dir=state_dir, sync=lambda fd: None, start_watch=Unwatched),
     )
-    tuning.tune(RaplDevice(inventory(Sysfs(tree.root)), clock, observe=observe))
+    tuning.tune(RaplDevice(list_packages(Sysfs(tree.root)), clock, observe=observe))
     return told
 
 

@@ -8,16 +8,18 @@ from pathlib import Path
 
 from autocap.clock import VirtualClock
 from autocap.devices.base import LimitPort
+from autocap.devices.inventory import Inventory, ListedDevice
+from autocap.devices.rapl.inventory import RaplInventory
 from autocap.limits import Guardian
 from autocap.limits.helper.bounds import Bounds
 from autocap.limits.helper.conversation import Conversation
 from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
-from autocap.limits.helper.machine import GPU, Lendable
 from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.limits.helper.protocol import Answer, Op, Refusal, Request, decode_answer, encode_request
 from autocap.limits.helper.who import Peer
 from autocap.limits.vital_signs import Look
+from autocap.records import CapRange
 from bench.faults.virtual import Unwatched
 
 ALICE, BOB = 20_001, 20_002  # users whom nobody knows
@@ -30,7 +32,7 @@ class Card:
 
     limit_w: float = FOUND_W
     pids: tuple[int, ...] | None = ()
-    kind: str = GPU
+    kind: str = "nvml"
     obstacle: str | None = None
     fails: Exception | None = None
     sets: list[float] = field(default_factory=list)
@@ -42,26 +44,24 @@ class Cards(LimitPort):
     def __init__(self, count: int) -> None:
         self.cards = {f"gpu{number}": Card() for number in range(count)}
 
-    def devices(self) -> tuple[Lendable, ...]:
+    def inventories(self) -> dict[str, Inventory]:
+        return {"nvml": CardsOfAKind(self, "nvml"), "rapl": CardsOfAKind(self, "rapl", RaplInventory.shared)}
+
+    def devices(self) -> tuple[ListedDevice, ...]:
+        cap_range = CapRange(min_w=MIN_W, max_w=MAX_W, default_w=MAX_W)
         return tuple(
-            Lendable(
+            ListedDevice(
+                index=number,
                 uuid=uuid,
                 kind=card.kind,
                 name="Card",
-                names=(uuid, f"0000:{number:02x}:00.0"),
-                min_w=MIN_W,
-                max_w=MAX_W,
+                address=f"0000:{number:02x}:00.0",
+                cap_range=cap_range,
                 requested_w=card.limit_w,
                 obstacle=card.obstacle,
             )
             for number, (uuid, card) in enumerate(self.cards.items())
         )
-
-    def pids(self, device: Lendable) -> tuple[int, ...] | None:
-        return self.cards[device.uuid].pids
-
-    def port(self, kind: str) -> LimitPort:
-        return self
 
     def requested_w(self, uuid: str) -> float | None:
         return self.cards[uuid].limit_w
@@ -75,6 +75,22 @@ class Cards(LimitPort):
 
     def limits_w(self) -> list[float]:
         return [card.limit_w for card in self.cards.values()]
+
+
+@dataclass
+class CardsOfAKind(Inventory):
+    cards: Cards
+    kind: str
+    shared: str | None = None
+
+    def devices(self) -> tuple[ListedDevice, ...]:
+        return tuple(device for device in self.cards.devices() if device.kind == self.kind)
+
+    def pids(self, uuid: str) -> tuple[int, ...] | None:
+        return self.cards.cards[uuid].pids
+
+    def limits(self) -> LimitPort:
+        return self.cards
 
 
 class Client:
@@ -121,7 +137,7 @@ class Parlour:
         self._pids = itertools.count(1001)
         self._clients: list[Client] = []
         self.house = House(
-            machine=self.machine,
+            inventories=self.machine.inventories(),
             policy=PolicyFiles(None, self.drop_ins, os.geteuid()),
             state_dir=self.state_dir,
             bounds=bounds,

@@ -39,6 +39,17 @@ def read(zone, wall_s):
     return parse(b"time,gCO2/kWh\\n2020-01-01T00:00Z,123\\n2120-01-01T00:00Z,80\\n", zone, "carbon")
 """,
     "mine_device.py": next(block.text for block in blocks(ROOT / "docs/devices.md") if "class MyCard" in block.text),
+    "mine_inventory.py": """
+from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice
+from autocap.devices.permission import Settable
+
+class Cards(Inventory):
+    noun = "card"
+
+    def described(self):
+        card = ListedDevice(index=0, uuid="card0", kind="mycard", name="My Card", noun=self.noun, requested_w=250.0)
+        return (DescribedDevice(device=card, direct=Settable(answer=True, why="anybody may")),)
+""",
     "mine_transport.py": """
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.protocol import Target
@@ -111,6 +122,8 @@ mine = mine_source
 hello = mine_command:Hello
 [autocap.devices]
 mycard = mine_device
+[autocap.inventories]
+mycard = mine_inventory:Cards
 [autocap.progress]
 ticks = mine_progress:Ticks
 [autocap.sections]
@@ -175,6 +188,7 @@ def test_a_device_and_a_transport(outside: Path) -> None:
     assert float((card / "limit_w").read_text()) == 300
 
     shown = autocap(outside, "devices", "--nodes", "mine:elsewhere", "--json")
-    assert (shown.returncode, list(json.loads(shown.stdout)["nodes"])) == (0, ["elsewhere"]), shown.stderr
+    (found,) = json.loads(shown.stdout)["nodes"].values()
+    assert (shown.returncode, found["gpus"][-1]["name"], found["gpus"][-1]["settable"]) == (0, "My Card", True)
     refused = autocap(outside, "run", "--nodes", "min", "--", "true")
     assert "there is no 'min' (did you mean mine?); choose slurm, ray, mine" in refused.stderr

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from autocap.cli import main
-from autocap.cli.device_inventory import Gpu, Inventory
-from autocap.cli.device_sensors import SensorSeen
+from autocap.cli.device_report import DeviceReport, Gpu
 from autocap.cli.device_setters import Setter
 from autocap.cli.device_tables import show
 from autocap.cli.logging_setup import logged
+from autocap.devices.inventory import SensorSeen
 from autocap.events import KINDS, Event, Warned
 from autocap.integrations.tuned import Tuned
 from autocap.reports import text
@@ -225,7 +225,7 @@ def test_devices_are_safe(capsys: pytest.CaptureFixture[str]) -> None:
         setters=tuple(Setter(name=HOSTILE, settable=False, why=f"{HOSTILE}{n}") for n in range(2)),
     )  # fmt: skip
     show(
-        Inventory(
+        DeviceReport(
             driver_version=HOSTILE, unavailable=HOSTILE, gpus=(gpu,), packages=(), packages_unavailable=HOSTILE,
             other_kinds={HOSTILE: HOSTILE},
         )

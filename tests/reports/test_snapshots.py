@@ -11,10 +11,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from autocap.cli import device_inventory
-from autocap.cli.device_sensors import SensorSeen
+from autocap.cli import device_report
 from autocap.cli.device_setters import Setter
 from autocap.cli.device_tables import show
+from autocap.devices.inventory import SensorSeen
 from autocap.events import State, StateEntered, TrialStarted
 from autocap.reports import run_list, text
 from autocap.reports.document import Document
@@ -74,7 +74,7 @@ def runs() -> Shown:
 def devices() -> Shown:
     limited = {"cap_min_w": 100.0, "cap_max_w": 260.0, "cap_default_w": 260.0, "cap_requested_w": 240.0}
     sensor = SensorSeen(source="instant field 186", update_s=0.1, counter_j=812.0, integrated_j=815.0)
-    gpu = device_inventory.Gpu(
+    gpu = device_report.Gpu(
         **limited,
         cap_enforced_w=240.0,
         index=0,
@@ -87,7 +87,7 @@ def devices() -> Shown:
         mig=False,
         sensor=sensor,
     )
-    package = device_inventory.Package(
+    package = device_report.Package(
         **limited,
         cap_enforced_w=None,
         index=0,
@@ -101,7 +101,7 @@ def devices() -> Shown:
         memory=True,
         trouble=None,
     )
-    found = device_inventory.Inventory(
+    found = device_report.DeviceReport(
         driver_version="570.1",
         unavailable=None,
         gpus=(gpu,),

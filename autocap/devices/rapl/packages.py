@@ -54,7 +54,7 @@ class RaplPackage:
         return _lowest_w(self.limits)
 
 
-def inventory(sysfs: Sysfs | None = None) -> tuple[RaplPackage, ...]:
+def list_packages(sysfs: Sysfs | None = None) -> tuple[RaplPackage, ...]:
     """Every package, in the kernel's order. Raises DeviceUnavailable where there is none, ZoneError where a limit
     cannot be read."""
     sysfs = sysfs or Sysfs()

@@ -9,7 +9,7 @@ from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.names import named
 from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.devices.rapl.device import RaplDevice
-from autocap.devices.rapl.packages import RaplPackage, inventory
+from autocap.devices.rapl.packages import RaplPackage, list_packages
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import Roots
 
@@ -58,7 +58,7 @@ class RaplSource(DeviceSource):
 
     def _open(self, uuids: Collection[str]) -> RaplDevice:
         # As they are now: what a dead run had left on them was put back since.
-        packages = [package for package in inventory() if package.uuid in uuids]
+        packages = [package for package in list_packages() if package.uuid in uuids]
         if len(packages) < len(uuids):
             raise DeviceError("a CPU package that was there is gone, or capped by another interface; start again")
         return RaplDevice(packages, self._clock, observe=self._observe)
@@ -66,7 +66,7 @@ class RaplSource(DeviceSource):
 
 def _chosen(config: "RunConfig") -> tuple[RaplPackage, ...]:
     try:
-        packages = inventory()
+        packages = list_packages()
     except DeviceError as error:
         raise DeviceUnavailable(str(error)) from error
     if config.gpus is None:

@@ -3,17 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
 from autocap.limits.helper.bounds import Bounds, Buckets
 from autocap.limits.helper.computing import Computing, computing, uid_of
 from autocap.limits.helper.loans import Loans
-from autocap.limits.helper.machine import PACKAGE, Lendable, Machine
 from autocap.limits.helper.policy import Grant, Policy
 from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused
 from autocap.limits.helper.protocol import Holder, Offer
@@ -21,7 +21,7 @@ from autocap.limits.helper.shared_look import SharedLook
 from autocap.limits.helper.who import Peer
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
-from autocap.records import CapRange, GpuInfo
+from autocap.records import GpuInfo
 
 log = logging.getLogger(__name__)
 
@@ -37,37 +37,38 @@ class Terms:
 
 
 class House:
-    """state_dir: of the guardians. new_guardian: makes one, of what `Guardian` takes. now: the clock, seconds."""
+    """inventories: of the devices that may be lent, by kind. state_dir: of the guardians. new_guardian: makes one, of
+    what `Guardian` takes. now: the clock, seconds."""
 
     def __init__(
         self,
         *,
-        machine: Machine,
+        inventories: Mapping[str, Inventory],
         policy: PolicyFiles,
         state_dir: Path,
         new_guardian: Callable[..., Guardian],
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.machine, self.policy, self.now = machine, policy, now
+        self.inventories, self.policy, self.now = inventories, policy, now
         self.bounds = bounds or Bounds()
         self.loans = Loans()
         self.looks = Buckets(self.bounds.looks, now)
         self.lends = Buckets(self.bounds.lends, now)
         self.sets = Buckets(self.bounds.sets, now)
         self._state_dir, self._new_guardian = state_dir, new_guardian
-        self.devices = SharedLook(lambda: self.machine.devices())
+        self.devices = SharedLook(self._all_devices)
         self._lock = threading.Lock()
         self._computing: dict[str, SharedLook[Computing]] = {}  # by UUID
         self._last_said = ""
         self._remarked: Policy | None = None
         self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
 
-    def terms(self, peer: Peer, device: Lendable) -> Terms | str:
+    def terms(self, peer: Peer, device: ListedDevice) -> Terms | str:
         """What a client may do with a device, or why nothing, as a sentence."""
         if device.obstacle is not None:
             return device.obstacle
-        if device.min_w is None or device.max_w is None or device.requested_w is None:
+        if device.cap_range is None or device.requested_w is None:
             return "the limit that stands there cannot be read, so it could not be put back"
         try:
             grant = self.policy.current().grant(peer, device.names)
@@ -82,13 +83,13 @@ class House:
         if other is not None:
             return other
         return Terms(
-            min_w=max(device.min_w, grant.min_w),
-            max_w=min(device.max_w, grant.max_w, self.loans.found_w(device.uuid) or device.requested_w),
+            min_w=max(device.cap_range.min_w, grant.min_w),
+            max_w=min(device.cap_range.max_w, grant.max_w, self.loans.found_w(device.uuid) or device.requested_w),
             sets_per_s=grant.sets_per_s,
             why=grant.why,
         )
 
-    def forbids(self, peer: Peer, device: Lendable, cap_w: float | None) -> str | None:
+    def forbids(self, peer: Peer, device: ListedDevice, cap_w: float | None) -> str | None:
         """Why the policy, as it stands now, does not allow a client a cap that it has set, watts; `None` where it does.
         Who computes there is not looked at."""
         self.remark()
@@ -120,7 +121,7 @@ class House:
                 there = ", ".join(sorted(known)) or "none"
                 log.warning("a rule of %s is about %s, which is no device here; there is %s", rule.source, name, there)
 
-    def offer(self, peer: Peer, device: Lendable) -> Offer:
+    def offer(self, peer: Peer, device: ListedDevice) -> Offer:
         """The device as a client is told of it."""
         found = self.terms(peer, device)
         if isinstance(found, Terms) and found.min_w > found.max_w:
@@ -129,25 +130,26 @@ class House:
                 f"{found.max_w:g} W by the policy and the limit that stands, which is never exceeded"
             )
         terms = found if isinstance(found, Terms) else None
+        bounds = terms or device.cap_range
         return Offer(
             uuid=device.uuid,
             kind=device.kind,
             name=device.name,
-            min_w=device.min_w if terms is None else terms.min_w,
-            max_w=device.max_w if terms is None else terms.max_w,
+            min_w=None if bounds is None else bounds.min_w,
+            max_w=None if bounds is None else bounds.max_w,
             requested_w=device.requested_w,
             allowed=terms is not None,
             why=found if isinstance(found, str) else found.why,
             lent_to=self.loans.holder(device.uuid),
         )
 
-    def guardian(self, devices: Sequence[Lendable]) -> Guardian:
+    def guardian(self, devices: Sequence[ListedDevice]) -> Guardian:
         """A new one, of devices of one kind. Raises DeviceError."""
         kind = devices[0].kind
         return self._new_guardian(
             kind=kind,
             gpus=[_info(index, device) for index, device in enumerate(devices)],
-            limits=self.machine.port(kind),
+            limits=self.inventories[kind].limits(),
             job=None,
             state_dir=self._state_dir,
             rights=nullcontext,  # one client's guardian never waits for another's
@@ -160,21 +162,24 @@ class House:
             pid = next((pid for pid in pids if pid is not None), None)
         return Holder(uid=None if pid is None else uid_of(pid), pid=pid)
 
-    def _other(self, peer: Peer, device: Lendable, grant: Grant) -> str | None:
+    def _all_devices(self) -> tuple[ListedDevice, ...]:
+        return tuple(device for inventory in self.inventories.values() for device in inventory.devices())
+
+    def _other(self, peer: Peer, device: ListedDevice, grant: Grant) -> str | None:
         """Who else has the device, as a sentence; `None` where that is nobody, or does not matter."""
         if not grant.alone:
             return None
-        if device.kind == PACKAGE:
-            return "every user computes on a CPU package, so a rule of the policy has to say `shared` or `given`"
+        inventory = self.inventories[device.kind]
+        if inventory.shared is not None:
+            return f"{inventory.shared}, so a rule of the policy has to say `shared` or `given`"
         with self._lock:
             look = self._computing.setdefault(
-                device.uuid, SharedLook(lambda: computing(lambda: self.machine.pids(device)))
+                device.uuid, SharedLook(lambda: computing(lambda: inventory.pids(device.uuid)))
             )
         return look().other_than(peer)
 
 
-def _info(index: int, device: Lendable) -> GpuInfo:
-    if device.min_w is None or device.max_w is None:
+def _info(index: int, device: ListedDevice) -> GpuInfo:
+    if device.cap_range is None:
         raise DeviceError(f"{device.uuid} does not say which limits it takes")
-    cap_range = CapRange(min_w=device.min_w, max_w=device.max_w, default_w=device.max_w)
-    return GpuInfo(index=index, uuid=device.uuid, name=device.name, cap_range=cap_range)
+    return GpuInfo(index=index, uuid=device.uuid, name=device.name, cap_range=device.cap_range)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from autocap.devices.base import require_inside
+from autocap.devices.inventory import ListedDevice
 from autocap.errors import AutocapError, DeviceLocked, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.limits import ForeignLimit, Guardian, Restored
 from autocap.limits.helper.house import House, Terms
 from autocap.limits.helper.loans import InUse
-from autocap.limits.helper.machine import Lendable
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
 from autocap.limits.helper.who import Peer
 
@@ -182,7 +182,7 @@ class Lease:
             raise Refused(refusal_of(error)) from error
 
 
-def _known(house: House, uuids: Sequence[str]) -> list[Lendable]:
+def _known(house: House, uuids: Sequence[str]) -> list[ListedDevice]:
     """Raises Refused for a device that is not there, and for kinds that do not go together."""
     try:
         known = {device.uuid: device for device in house.devices()}
@@ -201,7 +201,7 @@ def _in_use(text: str, holder: Holder) -> Refused:
     return Refused(Refusal(code=Code.IN_USE, text=text, uid=holder.uid, pid=holder.pid))
 
 
-def _require_inside(device: Lendable, cap_w: float, terms: Terms) -> None:
+def _require_inside(device: ListedDevice, cap_w: float, terms: Terms) -> None:
     try:
         require_inside(cap_w, terms.min_w, terms.max_w, f"{device.uuid} as it is lent")
     except LimitRefused as error:

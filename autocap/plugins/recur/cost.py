@@ -1,24 +1,10 @@
-"""What a whole run cost by a metric.
-
-With E and T the run's energy and time, where a metric of one iteration has those of an iteration:
-
-    energy  E                                     joules
-    edp     E T                                   joule seconds
-    ed2p    E T²                                  joule square seconds
-    eds     ((k-1)/k) E + (1/k) P T               joules; P is the sum of the devices' largest limits,
-                                                  so that for k = 1/(1-η) it is Zeus's cost
-                                                  ηE + (1-η)PT (You et al. 2023, section 3)
-    cost    E · energy price + T · devices · hour price
-"""
+"""What a whole run cost by a metric, and what of it the search for a cap took."""
 
 import math
 from dataclasses import dataclass, replace
 
 from autocap.errors import UsageError
-from autocap.metrics import DEFAULT_K, Metric
-
-UNITS = {"energy": "J", "eds": "J", "edp": "J·s", "ed2p": "J·s²", "cost": "of money"}
-_J_PER_KWH, _S_PER_HOUR = 3.6e6, 3600.0
+from autocap.metrics import SUMMED, Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +34,8 @@ class Spent:
 
 def require_metric(metric: Metric) -> None:
     """Raises UsageError for a metric that has no sum over a run, or by which runs at other times cannot be compared."""
-    if metric.name not in UNITS:
-        raise UsageError(f"the metric {metric.name} has no sum over a run; choose {', '.join(UNITS)}")
+    if metric.unit is None:
+        raise UsageError(f"the metric {metric.name} has no sum over a run; choose {', '.join(SUMMED)}")
     if metric.moving:
         raise UsageError(
             "runs at other times have other prices, so they are not compared by a price that moves; give "
@@ -58,20 +44,8 @@ def require_metric(metric: Metric) -> None:
 
 
 def cost(spent: Spent, metric: Metric) -> float:
-    """The metric of a whole run, in UNITS."""
-    energy_j, time_s = spent.energy_j, spent.time_s
-    match metric.name:
-        case "edp":
-            return energy_j * time_s
-        case "ed2p":
-            return energy_j * time_s**2
-        case "eds":
-            k = metric.k or DEFAULT_K
-            return ((k - 1) * energy_j + spent.most_w * time_s) / k
-        case "cost":
-            money = energy_j / _J_PER_KWH * (metric.energy_price or 0.0)
-            return money + time_s / _S_PER_HOUR * spent.devices * (metric.hour_price or 0.0)
-    return energy_j
+    """The metric of a whole run, in its unit."""
+    return metric.total(spent.energy_j, spent.time_s, spent.devices, spent.most_w)
 
 
 def search_cost(spent: Spent, metric: Metric) -> float | None:

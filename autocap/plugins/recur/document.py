@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.plugins.recur.cost import UNITS
 from autocap.plugins.recur.history import Outcome, Recurrence
 from autocap.plugins.recur.policy import Belief, belief
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
@@ -61,7 +60,7 @@ def present(name: str, settings: JobSettings, kept: Sequence[KeptRecurrence]) ->
     """The state of a recurring job."""
     metric = settings.measured_by
     costs = past(kept, metric)
-    factor, unit = scaled(max([one.cost or 0.0 for one in costs], default=0.0), UNITS[metric.name])
+    factor, unit = scaled(max([one.cost or 0.0 for one in costs], default=0.0), metric.unit or "")
     shown = _Shown(
         name=name,
         settings=settings,
@@ -215,7 +214,7 @@ def _result(shown: _Shown) -> Json:
         "target": shown.settings.target,
         "command": list(shown.settings.command),
         "metric": encode(shown.settings.metric),
-        "unit": UNITS[shown.settings.metric.name],
+        "unit": shown.settings.measured_by.unit,
         "rules": encode(shown.settings.rules),
         "cheapest": None if best is None else best.batch_size,
         "saved": None if shown.saved is None else encode(shown.saved),

@@ -11,7 +11,7 @@ from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.plugins.recur import events as recur_events
-from autocap.plugins.recur.cost import UNITS, Spent, cost, search_cost
+from autocap.plugins.recur.cost import Spent, cost, search_cost
 from autocap.plugins.recur.history import MEMORY, Outcome
 from autocap.plugins.recur.meter import JobMeter
 from autocap.plugins.recur.policy import Choice
@@ -93,7 +93,7 @@ class RecurrenceWatch(Reporter):
                 phase=aim.choice.phase,
                 why=aim.choice.why,
                 most_cost=aim.choice.most_cost if aim.obey else None,
-                unit=UNITS[aim.metric.name],
+                unit=aim.metric.unit or "",
             )
         )
 
@@ -156,7 +156,7 @@ class RecurrenceWatch(Reporter):
         so_far = cost(spent, aim.metric) - (search_cost(spent, aim.metric) or 0.0)
         if so_far <= most:
             return None
-        unit = UNITS[aim.metric.name]
+        unit = aim.metric.unit or ""
         return (
             f"recurrence {self.kept.number} has cost {so_far:.4g} {unit} without reaching its target, and more than "
             f"{most:.4g} {unit} is not worth it with batch size {self.kept.batch_size}"
@@ -260,7 +260,7 @@ class RecurrenceWatch(Reporter):
                 reason=reason,
                 cost=None if spent is None or outcome in says_nothing else cost(spent, self._aim.metric),
                 search_cost=None if spent is None else search_cost(spent, self._aim.metric) or None,
-                unit=UNITS[self._aim.metric.name],
+                unit=self._aim.metric.unit or "",
                 time_s=0.0 if spent is None else spent.time_s,
                 energy_j=None if spent is None else spent.energy_j,
                 energy_stderr_j=None if spent is None else spent.energy_stderr_j or None,

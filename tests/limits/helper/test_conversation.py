@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from autocap.devices.inventory import ListedDevice
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.job.invoking_user import unprivileged
 from autocap.limits.helper.bounds import Bounds, Rate
-from autocap.limits.helper.machine import Lendable
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
 from autocap.limits.vital_signs import Look
 from tests.doubles.lending import ALICE, BOB, FOUND_W
@@ -235,7 +235,7 @@ def test_the_bounds_of_a_lease_are_those_of_the_limit_found_also_right_after_ano
     before = capped(parlour, "gpu0", uid=BOB)
     devices = parlour.machine.devices
 
-    def read_and_then_given_back() -> tuple[Lendable, ...]:
+    def read_and_then_given_back() -> tuple[ListedDevice, ...]:
         found = devices()
         before.ask(Op.GIVE_BACK)
         return found

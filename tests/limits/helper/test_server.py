@@ -42,7 +42,7 @@ class Serving:
         state_dir = folder / "state"
         state_dir.mkdir(mode=0o700)
         self.house = House(
-            machine=self.machine,
+            inventories=self.machine.inventories(),
             policy=PolicyFiles(None, state_dir / "policy.d", os.geteuid()),
             state_dir=state_dir,
             bounds=bounds,

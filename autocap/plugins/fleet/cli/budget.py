@@ -8,8 +8,9 @@ from pathlib import Path
 from autocap.cli import options
 from autocap.cli.completion import offer
 from autocap.cli.settings import take
-from autocap.config import DEVICE, values
+from autocap.config import values
 from autocap.config.option import Record, options_of, record_from
+from autocap.devices import holdable
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.fleet.cli.plan import simulate
@@ -71,13 +72,7 @@ def budget_config(args: argparse.Namespace, watts: float | None) -> BudgetConfig
     made = record_from(
         BudgetConfig, "budget", given, watts=watts, policy=_policy(given) or Policy.FAIR, openadr=_openadr(args)
     )
-    if made.device not in (DEVICE, "nvml"):
-        why = {
-            "emulated": "an emulated device is played by the session that tunes its job, and nobody else sets its caps "
-            "(`make demo-budget` in a checkout shows one without a GPU)",
-            "rapl": "the limit of a CPU package is that of all that runs on it, so it is no job's",
-        }.get(made.device.partition(":")[0], "its devices are not known by the processes that use them")
-        raise UsageError(f"a budget cannot hold --device {made.device}: {why}; choose nvml")
+    holdable(made.device)
     for option, source in (("--schedule", made.schedule), ("--node-power", made.node_power)):
         if source is not None and source.startswith(_COMMAND) and invoking_user() is not None:
             raise UsageError(f"{option} {source} would run as root under sudo; choose another, or run without sudo")

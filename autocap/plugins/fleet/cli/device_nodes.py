@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autocap.cli.device_inventory import Inventory, here, inventory_of
+from autocap.cli.device_report import DeviceReport, here, report_of
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.nodes.agent.spare import awaited
 from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Word, line_of
@@ -26,7 +26,7 @@ _WITHIN_S = 60.0  # Ray's actors take seconds to start, and so do sensors to be 
 _LOOK_S = 0.1
 
 
-def gathered(where: str, job: str | None) -> dict[str, Inventory | str]:
+def gathered(where: str, job: str | None) -> dict[str, DeviceReport | str]:
     """By the nodes' names what there is, or why that is not known. where, job: as --nodes and --job have them.
 
     Raises UsageError and EngineUnavailable, as a `Transport` does.
@@ -40,16 +40,16 @@ def gathered(where: str, job: str | None) -> dict[str, Inventory | str]:
 
 def heard(
     channel: "Channel", pause: Callable[[float], object], now_s: Callable[[], float]
-) -> dict[str, Inventory | str]:
+) -> dict[str, DeviceReport | str]:
     """What all nodes have said, or why they have not within a minute. Raises EngineUnavailable where it is not even
     known in that time which nodes there are."""
-    end_s, found = now_s() + _WITHIN_S, dict[int, Inventory | str]()
+    end_s, found = now_s() + _WITHIN_S, dict[int, DeviceReport | str]()
     while (channel.job is None or len(found) < len(channel.job.nodes)) and now_s() < end_s:
         channel.send(Word(number=1, interval_s=1.0, counted=False))  # Ray's actors only answer
         for number, message in channel.receive():
             match message:
                 case Listed(devices=devices):
-                    found[number] = _inventory(devices)
+                    found[number] = _report(devices)
                 case Lost(why=why):
                     found.setdefault(number, why)
         pause(_LOOK_S)
@@ -59,9 +59,9 @@ def heard(
     return {name: found.get(number, missing) for number, name in enumerate(channel.job.nodes)}
 
 
-def _inventory(devices: str) -> Inventory | str:
+def _report(devices: str) -> DeviceReport | str:
     try:
-        return inventory_of(json.loads(devices))
+        return report_of(json.loads(devices))
     except (ValueError, RecursionError) as error:
         return f"it said what autocap here does not say; is autocap the same there? ({error})"
 

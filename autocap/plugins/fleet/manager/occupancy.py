@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from autocap import events
-from autocap.devices.nvml import NvmlDevice
+from autocap.devices.inventory import HoldableDevice
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.events import Event
 from autocap.job.processes import identify
@@ -35,7 +35,13 @@ class Occupancy:
     presence: what computes on a device of somebody's claim; by itself everybody is believed."""
 
     def __init__(
-        self, *, device: NvmlDevice, caps: Caps, ledger: Ledger, least_w: Sequence[float], say: Callable[[Event], None]
+        self,
+        *,
+        device: HoldableDevice,
+        caps: Caps,
+        ledger: Ledger,
+        least_w: Sequence[float],
+        say: Callable[[Event], None],
     ) -> None:
         self._device, self.caps, self.ledger, self._say = device, caps, ledger, say
         self._found_w = caps.found_w

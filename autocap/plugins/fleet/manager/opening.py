@@ -12,10 +12,11 @@ from pathlib import Path
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
+from autocap.devices import holdable
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
+from autocap.devices.inventory import HoldableDevice, HoldableInventory, Inventory
 from autocap.devices.names import named
-from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
@@ -61,12 +62,12 @@ def require_none() -> None:
 
 
 def steward_of(
-    device: NvmlDevice,
+    device: HoldableDevice,
     guard: LimitGuard,
     ledger: Ledger,
     say: Callable[[Event], None],
     node: PowerSource | None,
-    library: Library,
+    inventory: Inventory,
     floor_w: float | None,
     weights: tuple[tuple[int, float], ...],
 ) -> Steward:
@@ -74,7 +75,7 @@ def steward_of(
     manager of it."""
     least_w = [max(gpu.cap_range.min_w, floor_w or 0.0) for gpu in device.gpus]
     made = Steward(device=device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=node)
-    made.presence = Claims(library.user_pids).look
+    made.presence = Claims(inventory.pids).look
     made.weights = Weights(weights)
     return made
 
@@ -97,8 +98,8 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         watts = first_watts(plan, schedule, before)
         notes = settle_leftovers(observe=False)
         with privileged():
-            library = stack.enter_context(open_library())
-            device, more = devices_of(plan, library, clock)
+            inventory = stack.enter_context(holdable(plan.device))
+            device, more = devices_of(plan, inventory, clock)
         notes += more
         node = None
         if plan.node_power != NODE_POWER:
@@ -137,13 +138,13 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         status, why = 1, "internal fault"
         try:
             weights = () if before is None else before.weights
-            steward = steward_of(device, held.guardian, ledger, recorder.event, node, library, plan.floor_w, weights)
+            steward = steward_of(device, held.guardian, ledger, recorder.event, node, inventory, plan.floor_w, weights)
             steward.begin(clock.now())
             manager = Manager(
                 clock=clock,
                 steward=steward,
                 ledger=ledger,
-                listings=lambda: {gpu.uuid: computing(library, gpu.uuid) for gpu in device.gpus},
+                listings=lambda: {gpu.uuid: computing(inventory, gpu.uuid) for gpu in device.gpus},
                 say=recorder.event,
                 record=recorder.sample,
                 directory=str(directory.path.absolute()),
@@ -178,10 +179,10 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
     return status
 
 
-def computing(library: Library, uuid: str) -> Sequence[int]:
+def computing(inventory: Inventory, uuid: str) -> Sequence[int]:
     """Who uses a GPU; nobody one that is lost."""
     with suppress(DeviceError):
-        return library.user_pids(uuid) or ()
+        return inventory.pids(uuid) or ()
     return ()
 
 
@@ -223,26 +224,22 @@ def first_watts(plan: BudgetConfig, schedule: Schedule | None, before: BudgetSta
     return plan.watts
 
 
-def devices_of(plan: BudgetConfig, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
-    """The GPUs whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
-    gpus = library.inventory()
-    if not gpus:
-        raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
+def devices_of(plan: BudgetConfig, inventory: HoldableInventory, clock: Clock) -> tuple[HoldableDevice, list[str]]:
+    """The devices whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
+    there = inventory.devices()
+    if not there:
+        raise DeviceUnavailable("; ".join(inventory.unreadable))
     if plan.gpus is not None:
-        uuids = named(gpus, plan.gpus)
-        refused = [gpu.limit_support for gpu in gpus if gpu.uuid in uuids and gpu.limit_support is not None]
+        uuids = named(there, plan.gpus)
+        refused = [one.obstacle for one in there if one.uuid in uuids and one.obstacle is not None]
         if refused:
             raise DeviceError(f"{refused[0]}; name the others with --gpus")
-        return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), []
-    uuids = tuple(gpu.uuid for gpu in gpus if gpu.limit_support is None)
-    notes = [
-        f"GPU {gpu.index} is outside the budget, and draws what it draws: {gpu.limit_support}"
-        for gpu in gpus
-        if gpu.limit_support is not None
-    ]
-    if not uuids:
-        raise DeviceError(f"no GPU here takes a power limit: {gpus[0].limit_support}")
-    return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), notes
+        return inventory.hold(uuids, clock), []
+    outside = [one for one in there if one.obstacle is not None]
+    if len(outside) == len(there):
+        raise DeviceError(f"no {inventory.noun} here takes a power limit: {outside[0].obstacle}")
+    notes = [f"{one.where} is outside the budget, and draws what it draws: {one.obstacle}" for one in outside]
+    return inventory.hold(tuple(one.uuid for one in there if one.obstacle is None), clock), notes
 
 
 def guarded_for(way: Actuation, recorder: Records, clock: Clock, stack: ExitStack, patience_s: float) -> Guarded:

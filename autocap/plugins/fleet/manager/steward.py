@@ -6,7 +6,7 @@ import numpy as np
 
 from autocap import events
 from autocap.devices.base import PowerSource
-from autocap.devices.nvml import NvmlDevice
+from autocap.devices.inventory import HoldableDevice
 from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
 from autocap.plugins.fleet import events as budget
@@ -38,7 +38,7 @@ class Steward(Occupancy):
     def __init__(
         self,
         *,
-        device: NvmlDevice,
+        device: HoldableDevice,
         guard: LimitGuard,
         ledger: Ledger,
         least_w: Sequence[float],

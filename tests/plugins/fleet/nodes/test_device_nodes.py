@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from autocap.cli.device_inventory import inventory_of
+from autocap.cli.device_report import report_of
 from autocap.cli.device_tables import show_nodes
 from autocap.clock import VirtualClock
 from autocap.errors import EngineUnavailable
@@ -58,7 +58,7 @@ def test_several_nodes_are_shown_together_and_those_that_do_not_answer_with_why(
     found = heard(nodes, lambda s: clock.wait_until(clock.now() + s), clock.now)
     assert clock.now() == pytest.approx(60.0, abs=1.0)
     assert nodes.asked > 100
-    assert found["a"] == found["c"] == inventory_of(json.loads(listed.devices))
+    assert found["a"] == found["c"] == report_of(json.loads(listed.devices))
     assert found["b"] == "it is down"
     assert str(found["d"]).startswith("it said what autocap here does not say")
     assert found["e"] == "nothing was heard of it within 60 s"

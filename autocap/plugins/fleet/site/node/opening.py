@@ -9,9 +9,10 @@ from contextlib import ExitStack, closing
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
+from autocap.devices import holdable
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
-from autocap.devices.nvml import NvmlDevice, open_library
+from autocap.devices.inventory import HoldableDevice
 from autocap.errors import AutocapError, DeviceLocked
 from autocap.events import Event
 from autocap.job.processes import boot_id
@@ -95,8 +96,8 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
         signals = stack.enter_context(Signals())
         before = load(state_dir) if resumed else None
         notes = settle_leftovers(observe=False)
-        library = stack.enter_context(open_library())
-        device, more = devices_of(plan, library, clock)
+        inventory = stack.enter_context(holdable(plan.device))
+        device, more = devices_of(plan, inventory, clock)
         node = None
         if plan.node_power != NODE_POWER:
             node = node_power.open_source(plan.node_power, clock)
@@ -116,7 +117,7 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
         ledger = Ledger(1.0)  # less than any floor is: until there is a part
         try:
             weights = () if before is None else before.weights
-            steward = steward_of(device, held.guardian, ledger, told.event, node, library, plan.floor_w, weights)
+            steward = steward_of(device, held.guardian, ledger, told.event, node, inventory, plan.floor_w, weights)
             steward.begin(clock.now())
             course = Course(
                 asked_w=None,
@@ -131,7 +132,7 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
                 clock=clock,
                 steward=steward,
                 ledger=ledger,
-                listings=lambda: {gpu.uuid: computing(library, gpu.uuid) for gpu in device.gpus},
+                listings=lambda: {gpu.uuid: computing(inventory, gpu.uuid) for gpu in device.gpus},
                 say=told.event,
                 record=told.sample,
                 directory="",
@@ -198,7 +199,7 @@ def _hello(node: str) -> Hello:
     )
 
 
-def _found(device: NvmlDevice, held: Guarded, node: PowerSource | None) -> Found:
+def _found(device: HoldableDevice, held: Guarded, node: PowerSource | None) -> Found:
     way = held.actuation
     return Found(
         kind=device.kind,
