@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.job.processes import ProcessId
+from autocap.limits.times import HANG_S, SPENT_S, STARVED_S
 
-HANG_S = 1.5  # without a beat; the rest of the two seconds that are promised is for putting back
-STARVED_S = 10.0  # without a beat, after which a controller counts as hung however little of the CPU it got
-_SPENT_S = 0.5 * HANG_S  # CPU time for which no controller that is well needs no beat
 _PROC = Path("/proc")
 _STAT_BYTES = 4096
 _STATE, _START_TICKS = 0, 19  # of the fields behind the command's name
@@ -40,7 +38,7 @@ def is_hung(silence_s: float, since: Look | None, now: Look | None) -> bool:
         return False
     if silence_s >= STARVED_S or since is None or now is None:
         return True
-    return not (now.runnable and now.cpu_s - since.cpu_s < _SPENT_S)
+    return not (now.runnable and now.cpu_s - since.cpu_s < SPENT_S)
 
 
 class VitalSigns:

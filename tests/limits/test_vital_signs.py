@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from autocap.job.processes import ProcessId, identify, own_identity
-from autocap.limits.vital_signs import HANG_S, STARVED_S, Look, VitalSigns, is_hung
+from autocap.limits.times import HANG_S, STARVED_S
+from autocap.limits.vital_signs import Look, VitalSigns, is_hung
 from tests.doubles.waiting import eventually
 
 QUEUED = Look(cpu_s=10.01, runnable=True)
