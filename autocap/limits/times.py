@@ -91,8 +91,8 @@ PART_HOLDS_S = 2.0  # for which a node has its part, since the last answer that 
 SITE_GONE_S = 15.0  # a node that has heard nothing for so long puts the limits found back, and leaves
 LINE_STUCK_S, REOPEN_S = 10.0, 2.0  # without a word of any node of a line it is given up; until another is opened
 REPLACED_S = 6.0  # for the manager of an earlier site to leave, whose part may hold so long
-SITE_ENDS_S = 10.0  # for all nodes to put back
-NOBODY_S = 120.0  # without any node
+SITE_ENDS_S = 10.0  # at a budget's end, for all nodes to put back
+NOBODY_S = 120.0  # without any node a budget ends
 
 # What has to hold, and why.
 BOUNDS = (

@@ -34,6 +34,11 @@ BOUNDS = (
 )
 # Sentences of the documents that promise one of them: page, words before, expression, words after.
 SAID = (
+    ("docs/how-it-works.md", "a word to all of them every ", "WORD_S", " s; one"),
+    ("docs/how-it-works.md", "one that does not know for ", "HOLDS_S", " s that it was heard puts its limits back"),
+    ("docs/how-it-works.md", "A node that is silent for ", "NODE_SILENT_S", " s makes a gap"),
+    ("docs/how-it-works.md", "where one is silent for ", "STALLED_S", " s the limits of all are put back"),
+    ("docs/how-it-works.md", "gone, or silent for ", "LOST_S", " s, tuning ends"),
     ("docs/promises.md", "killed with SIGKILL (within ", "KILLED_BACK_S", " s)"),
     ("docs/promises.md", "hangs or is stopped (within ", "STOPPED_BACK_S", " s of its last sign of life;"),
     ("docs/promises.md", "loses its caps after ", "HANG_S", " s"),
