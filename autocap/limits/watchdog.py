@@ -45,10 +45,9 @@ from autocap.limits.times import (
     LINGERS_S,
     PASS_AGAIN_S,
     REFUSED_FOR_S,
-    STARVED_LOOK_S,
     WOKE_LATE_S,
 )
-from autocap.limits.vital_signs import Look, VitalSigns, is_hung
+from autocap.limits.vital_signs import Look, VitalSigns, is_hung, next_look_s
 
 # What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the
 # first limit is changed behind a silent controller's back: whoever finds a changed limit and reads the channel after
@@ -159,7 +158,7 @@ class Watchdog:
             if not silent and is_late and patient:
                 wait_s, patient = PASS_AGAIN_S, False
             elif not silent and not self._is_hung(silence_s, seen):
-                wait_s = max(STARVED_LOOK_S, HANG_S - silence_s)
+                wait_s = next_look_s(silence_s)
             else:
                 silent, wait_s = True, PASS_AGAIN_S
                 with self._spare.lent():

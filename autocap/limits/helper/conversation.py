@@ -30,8 +30,8 @@ from autocap.limits.helper.protocol import (
     encode_answer,
 )
 from autocap.limits.helper.wire import NotALine
-from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S, STARVED_LOOK_S
-from autocap.limits.vital_signs import Look, is_hung
+from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
+from autocap.limits.vital_signs import Look, is_hung, next_look_s
 from autocap.version import __version__
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Conversation:
             return max(0.0, self._heard_s + self._house.bounds.idle_s - now_s)
         due_s = min(self._beat_s + HELPER_BEAT_S, self._policy_s + POLICY_S, self._checked_s + RECHECK_S)
         if not self._lease.lapsed:
-            due_s = min(due_s, max(self._heard_s + HANG_S, now_s + STARVED_LOOK_S))
+            due_s = min(due_s, now_s + next_look_s(now_s - self._heard_s))
         return max(0.0, due_s - now_s)
 
     def pass_time(self) -> None:
