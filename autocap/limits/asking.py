@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autocap.devices.base import EnforcingPort, LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
-from autocap.limits.restore import ASK_AGAIN_S
+from autocap.limits.times import ASK_AGAIN_S
 from autocap.records import same_limit
 
 _LOOK_S = 0.05  # whether a device makes the same of a limit once more

@@ -13,10 +13,9 @@ from autocap.job.processes import has_ended
 from autocap.limits.fork_server import MOST_BYTES, request
 from autocap.limits.heartbeat import Heartbeat
 from autocap.limits.journal import Entry
+from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.limits.watchdog import Duty
 from autocap.limits.watchdog_process import interpreter
-
-_ANSWERS_S = 5.0  # also by one that has just been started
 
 
 class ForkedProcess:
@@ -95,7 +94,7 @@ class ForkedWatchdogs:
     def _answer(self) -> ForkedProcess:
         """Raises OSError with what the server says, or _NoAnswer."""
         control = self._running()
-        control.settimeout(_ANSWERS_S)
+        control.settimeout(ANSWER_WITHIN_S)
         try:
             said, found, _, _ = socket.recv_fds(control, MOST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:

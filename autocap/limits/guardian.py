@@ -25,13 +25,13 @@ from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.recovery import Fate, settle_locked
 from autocap.limits.state_dir import StateDir
+from autocap.limits.times import LOCK_WAIT_S, READY_S
 from autocap.limits.watchdog import Duty
 from autocap.records import GpuInfo
 
 logger = logging.getLogger(__name__)
 
 _DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its standard streams, Popen's own pipe
-_LOCK_WAIT_S = 0.5  # for a controller that is dying, or a watchdog that settles what one left
 
 
 class Guardian:
@@ -56,7 +56,7 @@ class Guardian:
         limits: LimitPort,
         job: ProcessId | None,
         state_dir: Path | None = None,
-        ready_timeout_s: float = 10.0,
+        ready_timeout_s: float = READY_S,
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
         rights: Callable[[], AbstractContextManager[object]] = privileged,
@@ -103,7 +103,7 @@ class Guardian:
             stack.callback(self._release_locks)
             stack.callback(journal.let_go)
             for uuid in sorted(self._uuids):  # in one order, so that two runs cannot each wait for the other
-                self._locks.append(DeviceLock(state, uuid, wait_s=_LOCK_WAIT_S))
+                self._locks.append(DeviceLock(state, uuid, wait_s=LOCK_WAIT_S))
             for uuid in self._uuids:
                 self._settle(journal, uuid)
             stack.callback(self._delete_entries)

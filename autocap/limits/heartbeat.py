@@ -12,13 +12,9 @@ from typing import Protocol
 
 from autocap.errors import GuardError
 from autocap.limits.journal import Entry, encode
+from autocap.limits.times import OBEYS_S, STUCK_BEATS, STUCK_S
 from autocap.limits.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
 from autocap.limits.watchdog_process import OwnProcess, Spawn, WatchdogProcess
-
-_STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch,
-_STUCK_BEATS = 8  # if there were so many: of fewer, it was we who did not get the CPU
-_END_S = 2.0  # to leave after a goodbye
-_RESUME_S = 2.0  # to answer the beat after it has put limits back
 
 
 class Pulse(Enum):
@@ -137,7 +133,7 @@ class Heartbeat:
             said = b""
         if ANSWER in said:
             self._unanswered = 0
-        elif self._unanswered >= _STUCK_BEATS and now_s - self._unanswered_since_s > _STUCK_S:
+        elif self._unanswered >= STUCK_BEATS and now_s - self._unanswered_since_s > STUCK_S:
             return Pulse.LOST
         if not self._send(BEAT):
             return Pulse.LOST
@@ -147,7 +143,7 @@ class Heartbeat:
         if PUT_BACK not in said:
             return Pulse.GUARDING
         if said.rfind(ANSWER) < said.rfind(PUT_BACK):  # only after its answer does it leave the limits alone
-            heard = self._hear(until=ANSWER[0], timeout_s=_RESUME_S)
+            heard = self._hear(until=ANSWER[0], timeout_s=OBEYS_S)
             if heard is None or ANSWER not in heard:
                 return Pulse.LOST
         return Pulse.PUT_BACK
@@ -175,14 +171,14 @@ class Heartbeat:
             if goodbye:
                 self._beats.send(GOODBYE, socket.MSG_NOSIGNAL)
             self._beats.shutdown(socket.SHUT_WR)
-        self._process.ends_within(_END_S)
+        self._process.ends_within(OBEYS_S)
         self.kill()
 
     def kill(self) -> None:
         """End a watchdog that is dead or of no use."""
         if not self._process.ends_within(0.0):
             self._process.kill()
-            self._process.ends_within(_END_S)  # unless it is in a system call that cannot be interrupted
+            self._process.ends_within(OBEYS_S)  # unless it is in a system call that cannot be interrupted
         self.forget()
 
     def forget(self) -> None:

@@ -19,9 +19,7 @@ from autocap.limits.journal import DamagedEntry, Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.restore import Outcome, PutBack, put_back
 from autocap.limits.state_dir import StateDir, default_path
-
-_DYING_S = 0.2
-_LOCK_WAIT_S = 0.5  # a watchdog that restores at this moment is soon done
+from autocap.limits.times import DYING_S, LOCK_WAIT_S
 
 
 class Fate(StrEnum):
@@ -77,7 +75,7 @@ def _settle_file(state: StateDir, journal: Journal, name: str, observe: bool) ->
         entry = journal.load_file(name)
         if entry is None or observe:
             return None if entry is None else _foresee(entry)
-        with DeviceLock(state, uuid, wait_s=0.0 if _in_use(entry) else _LOCK_WAIT_S):
+        with DeviceLock(state, uuid, wait_s=0.0 if _in_use(entry) else LOCK_WAIT_S):
             return settle_locked(journal, uuid)
     except DeviceLocked as error:
         return Settled(uuid=uuid, outcome=Fate.IN_USE, sentence=f"{error}; nothing is to be put back")
@@ -140,7 +138,7 @@ def _in_use(entry: Entry) -> bool:
 
 def dies(owner: ProcessId) -> bool:
     """Whether a process that has let go of its lock is soon gone: the kernel closes files a moment before that."""
-    deadline_s = time.monotonic() + _DYING_S
+    deadline_s = time.monotonic() + DYING_S
     while owner.is_alive():
         if time.monotonic() > deadline_s:
             return False

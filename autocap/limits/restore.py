@@ -10,9 +10,9 @@ from autocap.devices.base import LimitPort, SettingsPort
 from autocap.devices.limit_steps import is_likely_step
 from autocap.errors import LimitClamped, LimitIgnored, LimitNotEnforced, LimitRefused
 from autocap.limits.journal import Entry
+from autocap.limits.times import ASK_AGAIN_S
 from autocap.records import same_limit
 
-ASK_AGAIN_S = (0.05, 0.1, 0.2)  # between askings for a limit that is ignored, as some drivers do now and then
 _EXACT_W = 0.0005  # of a cap of ours that is next to the original, not even a milliwatt is left behind
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.job.processes import ProcessId
+from autocap.limits.times import HANG_S, SPENT_S, STARVED_LOOK_S, STARVED_S
 
-HANG_S = 1.5  # without a beat; the rest of the two seconds that are promised is for putting back
-STARVED_S = 10.0  # without a beat, after which a controller counts as hung however little of the CPU it got
-_SPENT_S = 0.5 * HANG_S  # CPU time for which no controller that is well needs no beat
+_SHORTEST_S = 0.001  # a wait; clocks and sums are no finer
 _PROC = Path("/proc")
 _STAT_BYTES = 4096
 _STATE, _START_TICKS = 0, 19  # of the fields behind the command's name
@@ -40,7 +39,13 @@ def is_hung(silence_s: float, since: Look | None, now: Look | None) -> bool:
         return False
     if silence_s >= STARVED_S or since is None or now is None:
         return True
-    return not (now.runnable and now.cpu_s - since.cpu_s < _SPENT_S)
+    return not (now.runnable and now.cpu_s - since.cpu_s < SPENT_S)
+
+
+def next_look_s(silence_s: float) -> float:
+    """Seconds until one that has given no beat for so long, and does not count as hung, may do so."""
+    due_s = HANG_S if silence_s < HANG_S else min(silence_s + STARVED_LOOK_S, STARVED_S)
+    return max(_SHORTEST_S, due_s - silence_s)
 
 
 class VitalSigns:

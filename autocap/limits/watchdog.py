@@ -38,7 +38,16 @@ from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.recovery import Fate, dies, settle_entry
 from autocap.limits.restore import put_back
 from autocap.limits.state_dir import StateDir
-from autocap.limits.vital_signs import HANG_S, Look, VitalSigns, is_hung
+from autocap.limits.times import (
+    EAGER_S,
+    HANG_S,
+    LEAKED_S,
+    LINGERS_S,
+    PASS_AGAIN_S,
+    REFUSED_FOR_S,
+    WOKE_LATE_S,
+)
+from autocap.limits.vital_signs import Look, VitalSigns, is_hung, next_look_s
 
 # What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the
 # first limit is changed behind a silent controller's back: whoever finds a changed limit and reads the channel after
@@ -49,13 +58,6 @@ READY, FAILED, ANSWER, PUT_BACK = b"R", b"E", b"g", b"H"
 MOST_BYTES = 1 << 16  # of a message
 _DESCRIPTORS = 12  # kept for putting limits back: journal, lock, /proc and the device's own files
 _PRIORITY = -10  # where it may: under load it must not wait behind the jobs for the CPU of which it needs so little
-_LATE_S = 0.2  # for whoever wakes up so late, silence is no evidence yet: the controller was not awake either
-_LOOK_S = 0.1  # between looks at a controller that does not get the CPU
-_AGAIN_S = 0.25  # between passes while the controller is silent: it may wake in the middle of a set, and stop again
-_LEAKED_S = 0.3  # a lock that a dead owner seems to hold this long is held by a process it forked
-_LINGERS_S = 5.0  # so long an owner that has only lost its heartbeat may turn out to be dying, on a machine without CPU
-_RETRY_S = 60.0  # how long a device that refuses is tried; `autocap restore` can do it later
-_EAGER_S = 1.0  # of which this long without a pause to speak of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +154,13 @@ class Watchdog:
             if heard is not _Heard.NOTHING:
                 continue
             now_s = time.monotonic()
-            silence_s, is_late = now_s - last_s, now_s - began_s - wait_s > _LATE_S
+            silence_s, is_late = now_s - last_s, now_s - began_s - wait_s > WOKE_LATE_S
             if not silent and is_late and patient:
-                wait_s, patient = _AGAIN_S, False
+                wait_s, patient = PASS_AGAIN_S, False
             elif not silent and not self._is_hung(silence_s, seen):
-                wait_s = max(_LOOK_S, HANG_S - silence_s)
+                wait_s = next_look_s(silence_s)
             else:
-                silent, wait_s = True, _AGAIN_S
+                silent, wait_s = True, PASS_AGAIN_S
                 with self._spare.lent():
                     self._put_all_back()
                 if not self._signs.are_there():  # and a process that it forked holds the heartbeat open
@@ -223,27 +225,27 @@ class Watchdog:
         while True:
             since_s = time.monotonic() - died_s
             left = [uuid for uuid in left if not self._settle(uuid, since_s)]
-            if not left or since_s > _RETRY_S:
+            if not left or since_s > REFUSED_FOR_S:
                 return
-            time.sleep(0.005 if since_s < _EAGER_S else _AGAIN_S)
+            time.sleep(0.005 if since_s < EAGER_S else PASS_AGAIN_S)
 
     def _settle(self, uuid: str, since_s: float) -> bool:
         """Whether nothing is left to do for this device."""
         try:
             if self._record(uuid) is None:
                 return True  # somebody else was first
-            if since_s > _LEAKED_S and self._signs.are_there():  # it has only lost its heartbeat: as good as silent
+            if since_s > LEAKED_S and self._signs.are_there():  # it has only lost its heartbeat: as good as silent
                 if uuid not in self._behind:
                     self._behind.add(uuid)
                     self._put_all_back()
-                return since_s > _LINGERS_S
+                return since_s > LINGERS_S
             try:
                 with DeviceLock(self._state, uuid):
                     return self._settle_locked(uuid)
             except DeviceLocked:
                 # Whoever else holds the lock settles the entry. A lock that the dead owner still seems to hold can be
                 # taken by nobody, so there is nobody to disturb.
-                leaked = since_s > _LEAKED_S and holder_pid(self._state, uuid) == self._duty.owner.pid
+                leaked = since_s > LEAKED_S and holder_pid(self._state, uuid) == self._duty.owner.pid
                 return leaked and self._settle_locked(uuid)
             except (GuardError, OSError):
                 # The directory has gone, or takes no lock: nobody else can hold it either.

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from autocap.limits import Restored
+from autocap.limits.times import PUT_BACK_AGAIN_S, PUT_BACK_SELDOM_S
 
 log = logging.getLogger(__name__)
-_FIRST_S, _LONGEST_S = 0.5, 60.0  # between tries; each time twice as long as before
 
 
 class Restoring(Protocol):
@@ -24,12 +24,12 @@ class Restorer:
         self._limits, self._warn = limits, warn
         self._missing: set[str] = set()  # devices of which it was said that their limit is still to be put back
         self._again_s: float | None = None
-        self._wait_s = _FIRST_S
+        self._wait_s = PUT_BACK_AGAIN_S
 
     def restore(self, now_s: float) -> None:
         """Put the limits back, and begin to try again where one is refused; that goes on if it has begun already."""
         if self._again_s is None:
-            self._wait_s = _FIRST_S
+            self._wait_s = PUT_BACK_AGAIN_S
             self._try(now_s)
 
     def due(self, now_s: float) -> None:
@@ -54,7 +54,7 @@ class Restorer:
 
     def _wait(self, now_s: float) -> None:
         self._again_s = now_s + self._wait_s
-        self._wait_s = min(2 * self._wait_s, _LONGEST_S)
+        self._wait_s = min(2 * self._wait_s, PUT_BACK_SELDOM_S)
 
     def _follow(self, one: Restored, now_s: float) -> None:
         if one.failure is not None and one.uuid not in self._missing:

@@ -17,6 +17,7 @@ from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
 from autocap.devices.limit_steps import on_steps
 from autocap.errors import ActuatorUnavailable, AutocapError, GuardError, LeaseEnded, LimitRefused, LimitWithheld
+from autocap.limits.times import BEAT_APART_S, BEAT_S
 from autocap.records import Sample
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
@@ -38,9 +39,6 @@ from autocap.session.roles import (
 )
 
 log = logging.getLogger(__name__)
-# Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
-# silent for 1.5 s for hung.
-_BEAT_S, _APART_S = 0.4, 0.35
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
@@ -59,7 +57,7 @@ def follow_until(until_s: float, job: Job, clock: Clock, inbox: Inbox) -> int | 
     while (status := job.poll()) is None:
         if clock.now() >= until_s:
             return None
-        signum = clock.wait_until(min(clock.now() + _BEAT_S, until_s))
+        signum = clock.wait_until(min(clock.now() + BEAT_S, until_s))
         orders = [] if signum is None else [inbox.receive(signum, clock.now())]
         if Order.STOP_TUNING in (*orders, inbox.due(clock.now())):
             until_s = math.inf
@@ -117,7 +115,7 @@ class Runner:
         """Loop until the job has ended; its exit status."""
         next_s = self._clock.now()
         while (status := self._job.poll()) is None:
-            wake_s = min(next_s, self._next_beat_s + _BEAT_S - _APART_S) if self._actuator is not None else next_s
+            wake_s = min(next_s, self._next_beat_s + BEAT_S - BEAT_APART_S) if self._actuator is not None else next_s
             signum = self._clock.wait_until(wake_s)
             now_s = self._clock.now()
             if signum is not None:
@@ -177,7 +175,7 @@ class Runner:
         actuator = self._actuator
         if actuator is None or (now_s < self._next_beat_s and not self._watch.suspects):
             return  # who guards the limits knows whether it was they who changed one
-        self._next_beat_s = now_s + _APART_S
+        self._next_beat_s = now_s + BEAT_APART_S
 
         def beat() -> list[Action]:
             if not actuator.beat():

@@ -15,7 +15,7 @@ from random import Random
 from threading import Thread
 
 from autocap.job.processes import ProcessId, identify
-from autocap.plugins.fleet.nodes.fleet import LOST_S
+from autocap.limits.times import LOST_S
 from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference

@@ -43,7 +43,7 @@ def test_who_keeps_a_group_waiting_is_called_alone_where_the_others_do_not_depen
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay_module = import_module("autocap.plugins.fleet.nodes.ray_relay")
-    monkeypatch.setattr(relay_module, "_LATE_S", 0.0)
+    monkeypatch.setattr(relay_module, "RAY_LATE_S", 0.0)
     actors = {number: FakeActor(number, stuck=number == 0) for number in range(3)}
     heard, out = os.pipe()
 

@@ -85,7 +85,7 @@ def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, s
         stopped = own_server()
         os.kill(stopped, signal.SIGSTOP)
         with monkeypatch.context() as patch:
-            patch.setattr(forked_watchdogs, "_ANSWERS_S", 0.1)
+            patch.setattr(forked_watchdogs, "ANSWER_WITHIN_S", 0.1)
             with pytest.raises(GuardError, match=r"cannot be started .*: the process that forks watchdogs does not"):
                 guard(state_dir, forked, third).__enter__()
         assert not psutil.pid_exists(stopped)

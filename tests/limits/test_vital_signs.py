@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from autocap.job.processes import ProcessId, identify, own_identity
-from autocap.limits.vital_signs import HANG_S, STARVED_S, Look, VitalSigns, is_hung
+from autocap.limits.times import HANG_S, STARVED_S
+from autocap.limits.vital_signs import Look, VitalSigns, is_hung, next_look_s
 from tests.doubles.waiting import eventually
 
 QUEUED = Look(cpu_s=10.01, runnable=True)
@@ -38,6 +39,16 @@ def test_a_beat_is_not_due_yet(silence_s, now):
 )
 def test_only_a_runnable_controller_that_gets_no_cpu_time_has_longer(silence_s, now, hung):
     assert is_hung(silence_s, BEFORE, now) == hung
+
+
+@pytest.mark.parametrize("after_s", [0.0, HANG_S - 0.07, HANG_S, STARVED_S - 0.04])
+def test_a_silent_controller_is_looked_at_when_it_may_count_as_hung_and_not_later(after_s):
+    looks_s = [after_s]
+    while looks_s[-1] < STARVED_S:
+        looks_s.append(looks_s[-1] + next_look_s(looks_s[-1]))
+    assert looks_s[-1] == pytest.approx(STARVED_S, abs=0.002)
+    assert after_s > HANG_S or any(one_s == pytest.approx(HANG_S, abs=0.002) for one_s in looks_s)
+    assert len(looks_s) < 100
 
 
 def test_without_a_look_at_its_last_beat_silence_alone_counts():

@@ -14,7 +14,8 @@ import pytest
 from autocap.job.processes import boot_id, own_identity
 from autocap.limits.journal import Entry, encode
 from autocap.limits.state_dir import StateDir
-from autocap.limits.vital_signs import HANG_S, Look
+from autocap.limits.times import HANG_S
+from autocap.limits.vital_signs import Look
 from autocap.limits.watchdog import ANSWER, BEAT, ENTRY, GOODBYE, PUT_BACK, READY, Duty, Watchdog, _Heard
 from autocap.records import GpuInfo
 from tests.doubles import file_device

@@ -26,23 +26,28 @@ from autocap.errors import (
 )
 from autocap.limits.asking import ForeignLimit
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, connect, error_of
+from autocap.limits.helper.connection import A, Connection, HelperLost, Refused, connect, error_of
 from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
 from autocap.limits.helper.reading import read_back, reads_original
+from autocap.limits.times import (
+    ANSWER_WITHIN_S,
+    ASKED_WITHIN_S,
+    BEAT_APART_S,
+    LATER_S,
+    LEND_WITHIN_S,
+    LOCKED_S,
+    MUTE_S,
+    OTHERS_DONE_S,
+    SOON_S,
+    TRY_AGAIN_S,
+    WAS_STOPPED_S,
+)
 from autocap.records import GpuInfo, same_limit, same_limits
 
 logger = logging.getLogger(__name__)
 
-_LEND_WITHIN_S = 15.0  # the helper starts a watchdog first
-_SOON_S = 0.02  # in which a beat is answered by a helper that is well
-_SILENT_S, _LATER_S = 1.0, 0.5  # who heard nothing for so long was perhaps stopped, and waits so long for what happened
-_MUTE_S = 0.5  # a beat that waits so long for its answer may wait for ever
-_ASKED_WITHIN_S = 3.0  # by a helper that was there a moment ago; meanwhile no signal is passed on
 _MOST_UNANSWERED = 8
-_RESTORED_WITHIN_S = 2.5  # limits of a helper that is gone or hangs; its watchdog needs less
-_AGAIN_S = 0.1  # between tries
 _LONGEST_WAIT_S = 3.0  # for a set that the policy wants later
-_SLICE_S = 0.3  # of that, between beats
 
 
 class RemoteGuardian:
@@ -63,7 +68,7 @@ class RemoteGuardian:
         gpus: Sequence[GpuInfo],
         verifier: LimitVerifier,
         path: Path,
-        back_within_s: float = 5.0,
+        back_within_s: float = LOCKED_S,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._uuids = tuple(gpu.uuid for gpu in gpus)
@@ -87,7 +92,7 @@ class RemoteGuardian:
         return tuple(self._notes)
 
     def __enter__(self) -> "RemoteGuardian":
-        self._original_w = self._lend(_LEND_WITHIN_S)
+        self._original_w = self._lend(LEND_WITHIN_S)
         _live.add(self)
         return self
 
@@ -148,7 +153,7 @@ class RemoteGuardian:
                 self._drop()  # at which it does, or its watchdog
         if self._is_over:
             return tuple(self._left(uuid, original_w) for uuid, original_w in self._found)
-        return read_back(self._verifier, self._found, self._pause, min(_RESTORED_WITHIN_S, self._back_within_s))
+        return read_back(self._verifier, self._found, self._pause, min(OTHERS_DONE_S, self._back_within_s))
 
     def renew(self) -> None:
         """Have the devices lent once more, after a lease has ended. Raises as `__enter__`, and GuardError where other
@@ -156,7 +161,7 @@ class RemoteGuardian:
         self._require_own_process()
         self._drop()
         try:
-            self._require_found(self._lend(_LEND_WITHIN_S), "the limits were lent to others meanwhile")
+            self._require_found(self._lend(LEND_WITHIN_S), "the limits were lent to others meanwhile")
         except HelperLost as error:
             raise ActuatorUnavailable(str(error)) from error
 
@@ -169,7 +174,7 @@ class RemoteGuardian:
         deadline_s = time.monotonic() + within_s
         connection = connect(self._path, min(within_s, ANSWER_WITHIN_S))
         try:
-            left_s = max(_AGAIN_S, deadline_s - time.monotonic())
+            left_s = max(TRY_AGAIN_S, deadline_s - time.monotonic())
             lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)
             if len(lent.original_w) != len(self._uuids):
                 raise HelperLost("the helper answered something else than it was asked")
@@ -202,7 +207,7 @@ class RemoteGuardian:
                     f"{lost}, and is not back within {self._back_within_s:g} s ({why}); the limits are put back by it "
                     "or by its watchdog"
                 ) from why
-            self._pause(_AGAIN_S)
+            self._pause(TRY_AGAIN_S)
         self._require_found(found_w, f"{lost}; it is back")
         self._put_back = True
         self._notes.append(f"{lost}, and is back; the limits were put back meanwhile")
@@ -244,14 +249,14 @@ class RemoteGuardian:
                 raise GuardError("the helper is gone, so no cap is set any more; start again once it is back")
             self._exchange(self._connection)
             try:
-                return self._connection.ask(op, kind, watts=watts, within_s=_ASKED_WITHIN_S)
+                return self._connection.ask(op, kind, watts=watts, within_s=ASKED_WITHIN_S)
             except Refused as error:
                 wait_s = error.wait_s
                 if wait_s is None:
                     raise error_of(error.refusal) from error
                 if waited_s + wait_s > _LONGEST_WAIT_S:
                     raise LimitRefused(f"the helper lets no limit be set so often: {error}") from error
-            step_s = min(wait_s, _SLICE_S)
+            step_s = min(wait_s, BEAT_APART_S)
             self._pause(step_s)
             waited_s += step_s
 
@@ -261,10 +266,10 @@ class RemoteGuardian:
         hang_s = connection.hello.hang_s
         if connection.mute_s > hang_s:
             raise HelperLost(f"the helper has not answered for {hang_s:g} s")
-        was_silent = time.monotonic() - connection.heard_s > _SILENT_S
+        was_silent = time.monotonic() - connection.heard_s > WAS_STOPPED_S
         if connection.unanswered < _MOST_UNANSWERED:
             connection.post(Op.BEAT)
-        heard += connection.drain(_LATER_S if was_silent else _SOON_S)
+        heard += connection.drain(LATER_S if was_silent else SOON_S)
         for answer in heard:
             if isinstance(answer, Beaten):
                 self._put_back |= answer.put_back
@@ -273,7 +278,7 @@ class RemoteGuardian:
                 self._drop()
                 self._is_over = answer.code is Code.NO_LEASE
                 raise error_of(answer)
-        if connection.mute_s > _MUTE_S and reads_original(
+        if connection.mute_s > MUTE_S and reads_original(
             self._verifier, self._found
         ):  # it hangs, and its watchdog has put them back
             self._put_back = True

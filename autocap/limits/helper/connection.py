@@ -41,9 +41,9 @@ from autocap.limits.helper.protocol import (
     decode_answer,
     encode_request,
 )
+from autocap.limits.times import ANSWER_WITHIN_S
 
 A = TypeVar("A", bound=Answer)
-ANSWER_WITHIN_S = 5.0  # also by one that is only started by our asking
 _LEAST_S = 0.1
 _READ_BYTES = 1 << 16
 

@@ -30,16 +30,11 @@ from autocap.limits.helper.protocol import (
     encode_answer,
 )
 from autocap.limits.helper.wire import NotALine
-from autocap.limits.vital_signs import HANG_S, Look, is_hung
+from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
+from autocap.limits.vital_signs import Look, is_hung, next_look_s
 from autocap.version import __version__
 
 log = logging.getLogger(__name__)
-
-_BEAT_S = 0.7  # between beats to the watchdog at the latest; most come with the client's, twice a second
-_LOOK_S = 0.1  # between looks at a client that is silent and does not get the CPU
-_RECHECK_S = 10.0  # between looks at whether the client may still have its devices
-_END_S = 5.0  # for leases that root ends to be over
-_POLICY_S = 2.0  # between looks at whether the policy allows its caps still
 
 
 class Conversation:
@@ -109,9 +104,9 @@ class Conversation:
         now_s = self._house.now()
         if self._lease is None:
             return max(0.0, self._heard_s + self._house.bounds.idle_s - now_s)
-        due_s = min(self._beat_s + _BEAT_S, self._policy_s + _POLICY_S, self._checked_s + _RECHECK_S)
+        due_s = min(self._beat_s + HELPER_BEAT_S, self._policy_s + POLICY_S, self._checked_s + RECHECK_S)
         if not self._lease.lapsed:
-            due_s = min(due_s, max(self._heard_s + HANG_S, now_s + _LOOK_S))
+            due_s = min(due_s, now_s + next_look_s(now_s - self._heard_s))
         return max(0.0, due_s - now_s)
 
     def pass_time(self) -> None:
@@ -124,15 +119,15 @@ class Conversation:
                 self.over = f"it was silent for {silence_s:.0f} s, and has no lease"
             return
         try:
-            if now_s - self._beat_s >= _BEAT_S:
+            if now_s - self._beat_s >= HELPER_BEAT_S:
                 self._beat_watchdog(self._lease)
             if not self._lease.lapsed and self._is_hung(silence_s):
                 self._notes.append(f"the helper heard nothing for {silence_s:.1f} s, so it put the limits back")
                 self._lease.lapse(f"silent for {silence_s:.1f} s")
-            if now_s - self._policy_s >= _POLICY_S:
+            if now_s - self._policy_s >= POLICY_S:
                 self._policy_s = now_s
                 self._lease.require_bounds()
-            if now_s - self._checked_s >= _RECHECK_S:
+            if now_s - self._checked_s >= RECHECK_S:
                 self._checked_s = now_s
                 self._lease.require_allowed()
         except Refused as error:
@@ -243,7 +238,7 @@ class Conversation:
             raise refused(Code.NOT_ALLOWED, "only root ends leases of others, and not the root of a container")
         if self._lease is not None:  # which its client would not keep up meanwhile
             raise refused(Code.TOO_MANY, "this connection has a lease itself; end others' by another connection")
-        deadline_s = time.monotonic() + _END_S
+        deadline_s = time.monotonic() + LEASES_END_S
         ended = []
         for loan, lease in self._house.loans.end(request.devices, f"{self._peer.who} has ended it"):
             is_over = loan.over.wait(max(0.0, deadline_s - time.monotonic()))

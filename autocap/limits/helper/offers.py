@@ -17,10 +17,9 @@ from autocap.limits.helper.protocol import (
     Op,
     Status,
 )
+from autocap.limits.times import ENDED_WITHIN_S
 
 log = logging.getLogger(__name__)
-
-_ENDED_WITHIN_S = 10.0  # by a helper that waits for its leases to be over, each answer
 
 
 def offers_at(path: Path) -> dict[str, Offer]:
@@ -53,7 +52,7 @@ def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
     try:
         for first in range(0, len(uuids), MOST_DEVICES):
             some = tuple(uuids[first : first + MOST_DEVICES])
-            found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=_ENDED_WITHIN_S).ended
+            found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=ENDED_WITHIN_S).ended
     except (HelperLost, Refused, BadMessage) as error:
         log.debug("the helper at %s ends no lease, or no more: %s", path, error)
     finally:

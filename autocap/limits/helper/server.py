@@ -17,11 +17,10 @@ from autocap.limits.helper.guests import Guest, Guests
 from autocap.limits.helper.house import House
 from autocap.limits.helper.protocol import Code, Refusal, encode_answer
 from autocap.limits.recovery import UNSETTLED, Fate, settle
+from autocap.limits.times import SERVICE_END_S, SETTLE_AGAIN_S
 
 log = logging.getLogger(__name__)
 
-_END_S = 30.0  # for all clients' limits to be put back
-_SETTLE_AGAIN_S = 30.0
 _AT_ONCE = 32  # connections that are taken before anything else is done
 _LEAVING = 64  # threads of connections that have made room, and are about to end
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -54,7 +53,7 @@ class Server:
         incoming.register(self._listener, select.POLLIN)
         try:
             while True:
-                found = {fd for fd, _ in incoming.poll(1000 * _SETTLE_AGAIN_S)}
+                found = {fd for fd, _ in incoming.poll(1000 * SETTLE_AGAIN_S)}
                 if self._stop_fd in found:
                     return
                 if found:
@@ -62,7 +61,7 @@ class Server:
                         if not self._accept():
                             break
                 # By the clock, as there may always be somebody who connects.
-                if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= _SETTLE_AGAIN_S:
+                if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= SETTLE_AGAIN_S:
                     self._settle_beside()
         finally:
             self._end_all()
@@ -125,7 +124,7 @@ class Server:
             self._gone(threading.current_thread(), guest)
 
     def _end_all(self) -> None:
-        deadline_s = self._house.now() + _END_S
+        deadline_s = self._house.now() + SERVICE_END_S
         with self._lock:
             threads = list(self._threads)
         for thread in threads:

@@ -32,7 +32,7 @@ def ended(answer: Answer | Refusal) -> Ended:
 @pytest.fixture
 def at_once(monkeypatch):
     """Nobody waits for a lease to be over."""
-    monkeypatch.setattr(conversation, "_END_S", 0.0)
+    monkeypatch.setattr(conversation, "LEASES_END_S", 0.0)
 
 
 def test_root_ends_a_lease_and_is_told_whose_it_was_and_what_became_of_its_limits(parlour):

@@ -13,6 +13,7 @@ from autocap.job.invoking_user import privileged
 from autocap.limits.helper.connection import error_of
 from autocap.limits.helper.dialling import dialled
 from autocap.limits.state_dir import ROOTS_PATH, default_path
+from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.words import (
     MOST_BYTES,
     Answer,
@@ -27,7 +28,6 @@ from autocap.plugins.fleet.budget.words import (
 
 A = TypeVar("A", bound=Answer)
 SOCKET, SITE_SOCKET = "budget.sock", "budget.site.sock"  # of a machine's manager; of a budget over several nodes
-_ANSWER_WITHIN_S = 5.0
 _READ_BYTES = 1 << 16
 
 
@@ -50,7 +50,7 @@ def holder_paths() -> tuple[Path, ...]:
     return (*socket_paths(SITE_SOCKET), *socket_paths())
 
 
-def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S) -> "Call":
+def call(paths: Sequence[Path] | None = None, within_s: float = ANSWER_WITHIN_S) -> "Call":
     """A connection to the budget that runs on this machine. Raises NoBudget where there is none, or not for us."""
     denied = ""
     for path in socket_paths() if paths is None else paths:
@@ -72,7 +72,7 @@ class Call:
     """path: of the manager's socket. told: the ceilings that it has told of, asked or not, in the order in which they
     came. Raises OSError where nobody listens."""
 
-    def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
+    def __init__(self, path: Path, within_s: float = ANSWER_WITHIN_S) -> None:
         self.path, self._within_s = path, within_s
         self._lines, self._ids = Lines(MOST_BYTES), 0
         self._unanswered: dict[int, float] = {}  # since when

@@ -17,15 +17,12 @@ from autocap.errors import GuardError, LimitRefused
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
+from autocap.limits.times import ANSWER_WITHIN_S, LATER_S, SOON_S, WAS_STOPPED_S
 from autocap.plugins.fleet.budget.calling import Call, ManagerLost, call
 from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
 
-_SET_WITHIN_S = 5.0  # by a manager that sets the limits of many devices one after the other
-_SOON_S, _LATER_S = 0.02, 0.3  # in which a beat is answered by a manager that is well, or has just something to do
-_SILENT_S = 1.0  # who heard nothing for so long was perhaps stopped
-_MUTE_S = 5.0  # of a manager that is gone in all but name
 _MOST_UNANSWERED = 8
 
 
@@ -77,7 +74,7 @@ class BudgetGuardian:
             _live.discard(self)
             if self._call is not None:
                 with suppress(GuardError):
-                    self._call.ask(Leave(), Left, _SET_WITHIN_S)
+                    self._call.ask(Leave(), Left)
         self._drop()
 
     def rehearse(self) -> None:
@@ -87,7 +84,7 @@ class BudgetGuardian:
         """Have a cap set on each device, watts; one above the ceiling becomes the ceiling. Raises GuardError where the
         manager is gone, and LimitRefused for a cap that a device does not take."""
         there = self._there()
-        there.ask(Set(watts=tuple(map(float, caps_w))), Done, _SET_WITHIN_S)
+        there.ask(Set(watts=tuple(map(float, caps_w))), Done)
         self._hear(there)
 
     def beat(self) -> bool:
@@ -96,16 +93,16 @@ class BudgetGuardian:
         if self._call is None:  # that was said
             return False
         there = self._there()
-        was_silent = time.monotonic() - there.heard_s > _SILENT_S
+        was_silent = time.monotonic() - there.heard_s > WAS_STOPPED_S
         try:
             if there.unanswered < _MOST_UNANSWERED:
                 there.post(Beat())
-            for answer in there.drain(_LATER_S if was_silent else _SOON_S):
+            for answer in there.drain(LATER_S if was_silent else SOON_S):
                 if isinstance(answer, Refusal):
                     raise error_of(answer)
             self._hear(there)
-            if there.mute_s > _MUTE_S:
-                raise ManagerLost(f"the budget's manager has not answered for {_MUTE_S:g} s")
+            if there.mute_s > ANSWER_WITHIN_S:
+                raise ManagerLost(f"the budget's manager has not answered for {ANSWER_WITHIN_S:g} s")
         except ManagerLost as error:
             self._drop()
             raise GuardError(

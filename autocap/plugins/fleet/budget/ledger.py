@@ -12,14 +12,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autocap.limits.times import LEASE_S
 from autocap.plugins.fleet.budget.account import Account
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.lending import Loans
-from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, Decision, Orders
+from autocap.plugins.fleet.budget.orders import EVERY_S, Decision, Orders
 from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
 from autocap.plugins.fleet.config import Policy
 
-__all__ = ["EVERY_S", "LEASE_S", "Decision", "Ledger"]
+__all__ = ["EVERY_S", "Decision", "Ledger"]
 
 
 class Ledger(Orders):

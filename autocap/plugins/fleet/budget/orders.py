@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autocap.limits.times import ORDER_AGAIN_S
 from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.config import Policy
 
 EVERY_S = 5.0
-LEASE_S = 3.0
-_AGAIN_S = 1.0  # after which an order that nobody has confirmed is given again
 ROUNDING_W = 1e-6
 
 
@@ -185,7 +184,7 @@ class Orders(ABC):
     def _again(self, t_s: float) -> list[Order]:
         orders = []
         for account in self._reachable():
-            if account.order is not None and t_s >= account.sent_s + _AGAIN_S:
+            if account.order is not None and t_s >= account.sent_s + ORDER_AGAIN_S:
                 account.sent_s = t_s
                 orders.append(account.order)
         return orders

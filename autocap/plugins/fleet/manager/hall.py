@@ -8,6 +8,7 @@ import numpy as np
 
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.limits.helper.lease import refusal_of
+from autocap.limits.times import HANG_S
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.words import (
     Beat,
@@ -31,7 +32,6 @@ from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.plugins.fleet.manager.visitor import Visitor
 
 _DEED = 25.0  # words: what touches devices counts for as many
-SILENT_S = 1.5  # of a tuner: then its devices get what the budget gives them, until it is heard again
 
 
 class Hall(Reception):
@@ -52,7 +52,7 @@ class Hall(Reception):
         """See who was silent for too long."""
         super().pass_time()
         for visitor in self._visitors.values():
-            if visitor.tenant is not None and self._now() - visitor.heard_s >= SILENT_S:
+            if visitor.tenant is not None and self._now() - visitor.heard_s >= HANG_S:
                 self._steward.silent(self._now(), visitor.tenant)
 
     def tell(self, tenant: Tenant) -> None:

@@ -15,6 +15,7 @@ from autocap.clock import Clock
 from autocap.errors import UsageError
 from autocap.events import Event
 from autocap.job.invoking_user import privileged
+from autocap.limits.times import BEAT_APART_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Standing
@@ -26,7 +27,7 @@ from autocap.plugins.fleet.manager.state import BudgetState, save
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.records import Sample
 
-SAMPLE_S, _BEAT_S, _LOOK_S, _RECORD_S = 0.2, 0.35, 0.5, 1.0
+SAMPLE_S, _LOOK_S, _RECORD_S = 0.2, 0.5, 1.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 ASKED, LEASHED = "a signal asked for the end", "its supervisor is gone"
 
@@ -129,7 +130,7 @@ class Manager:
             self.end("its time was over")
         self._follow()
         if now_s >= self._next_beat_s:
-            self._next_beat_s = now_s + _BEAT_S
+            self._next_beat_s = now_s + BEAT_APART_S
             self._steward.beat(now_s)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_S

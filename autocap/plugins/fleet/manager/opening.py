@@ -23,6 +23,7 @@ from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
 from autocap.limits.helper import listening
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_paths
 from autocap.plugins.fleet.budget.ledger import Ledger
@@ -48,8 +49,6 @@ from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.session.roles import LimitGuard
 from autocap.version import __version__
-
-LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
 
 
 def require_none() -> None:
@@ -251,7 +250,7 @@ def guarded_for(way: Actuation, recorder: Records, clock: Clock, stack: ExitStac
         except DeviceLocked:
             if clock.now() >= until_s:
                 raise
-        time.sleep(_AGAIN_S)
+        time.sleep(TRY_AGAIN_S)
 
 
 def record_of(plan: BudgetConfig, resumed: bool, stack: ExitStack) -> RunDirectory:

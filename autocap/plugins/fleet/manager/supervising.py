@@ -13,11 +13,11 @@ from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
+from autocap.limits.times import STOPPED_LOOKS, SUPERVISOR_LOOK_S
 from autocap.printing import note
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST_DEATHS, _WITHIN_S = 5, 60.0
-_LOOK_S, _STOPPED_LOOKS = 0.25, 2
 
 
 def supervised(manage: Callable[[int, bool], int]) -> int:
@@ -81,9 +81,9 @@ def _await_end(pid: int) -> None:
     with _closed(os.pidfd_open(pid)) as end:
         watch = select.poll()
         watch.register(end, select.POLLIN)
-        while not watch.poll(1000 * _LOOK_S):
+        while not watch.poll(1000 * SUPERVISOR_LOOK_S):
             stopped = stopped + 1 if _is_stopped(pid) else 0
-            if stopped == _STOPPED_LOOKS:
+            if stopped == STOPPED_LOOKS:
                 os.kill(pid, signal.SIGKILL)
 
 

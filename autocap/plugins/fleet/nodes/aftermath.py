@@ -9,12 +9,13 @@ from contextlib import closing
 from autocap.clock import RunClock
 from autocap.errors import EngineUnavailable
 from autocap.limits import Restored
+from autocap.limits.times import SETTLED_WITHIN_S
 from autocap.plugins.fleet.nodes.agents import Agent
 from autocap.plugins.fleet.nodes.fleet import Channel
 from autocap.plugins.fleet.nodes.protocol import Done, Failed, Lost, Settle, Target
 
 Reopen = Callable[[Sequence[str]], Channel]  # the way to new agents on some of the job's nodes, by their names
-_WITHIN_S, _LOOK_S = 4.0, 0.02  # for all of them: a node need not answer at all, and what is asked goes on for 3 s
+_LOOK_S = 0.02
 
 
 def settled(
@@ -34,7 +35,7 @@ def settled(
             uuids = tuple(gpu.uuid for gpu in agent.found.gpus)
             order = Settle(target=target, kind=agent.found.kind, uuids=uuids, original_w=agent.found.original_w)
             channel.send(order, (place,))
-        end_s = clock.now() + _WITHIN_S
+        end_s = clock.now() + SETTLED_WITHIN_S
         while left and clock.now() < end_s:
             for place, message in _heard(channel, left):
                 if isinstance(message, Done) and place in left:

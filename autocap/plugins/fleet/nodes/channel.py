@@ -23,12 +23,11 @@ from threading import Thread
 from typing import IO
 
 from autocap.errors import EngineUnavailable
+from autocap.limits.times import LEAVES_S, TERM_S
 from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
 
 _log = logging.getLogger(__name__)
 
-END_S = 3.0  # for the agents to put back and leave, once their input has ended
-TERM_S = 1.0
 _MOST_WAITING_BYTES = 1 << 18  # a child that takes no more is stuck: words and deeds are said again anyway
 _MOST_READ_BYTES = 1 << 22  # at one look
 _READ_BYTES = 1 << 16
@@ -175,7 +174,7 @@ class Channel:
     def _end(self) -> None:
         self._write()
         self._in.close()
-        has_ended = self._await_end(END_S)
+        has_ended = self._await_end(LEAVES_S)
         # As long as no agent has spoken, nothing is set that any of them would have to put back: they may be ended,
         # rather than begin and wait in vain for a word.
         silent = (signal.SIGTERM, signal.SIGKILL)

@@ -8,6 +8,18 @@ from itertools import count
 from typing import Protocol
 
 from autocap.clock import RunClock
+from autocap.limits.times import (
+    AWAY_S,
+    BEGINNING_S,
+    DEED_AGAIN_S,
+    DEED_WITHIN_S,
+    JOB_ENDING_S,
+    LOST_S,
+    NODE_SILENT_S,
+    OFTEN_WORD_S,
+    STALLED_S,
+    WORD_S,
+)
 from autocap.plugins.fleet.nodes.agents import Agent
 from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.clocks import machine
@@ -30,18 +42,9 @@ from autocap.plugins.fleet.nodes.protocol import (
 )
 from autocap.plugins.fleet.nodes.rows import Rows
 
-# Between two words; an agent that has had none for 2 s or so puts its limits back. While samples are taken often they
-# are as well, as one that is heard late is decided on late.
-_WORD_S, _OFTEN_S, _OFTEN_WORD_S = 0.4, 0.1, 0.2
-# An agent that says nothing for so long makes a gap; puts its limits back by itself, so that the others are to as well,
-# until it is heard again; is given up.
-SILENT_S, STALLED_S, LOST_S = 1.0, 2.0, 60.0
-BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at once, and nothing is set
-_AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
+_OFTEN_S = 0.1  # samples that are taken so often ask for words as often
 _LOOK_S = 0.002  # for an answer
 _SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
-_ENDING_S = 3.0  # between the end of a job on its first node and on its last
-_AWAY_S = 0.9  # who has not looked for so long does not know who was silent
 _MOST_WORDS = 64  # unanswered
 
 
@@ -151,7 +154,7 @@ class Fleet:
                     "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
-            if agent.ended_s is not None and now_s - agent.ended_s > _ENDING_S and not self.ended:
+            if agent.ended_s is not None and now_s - agent.ended_s > JOB_ENDING_S and not self.ended:
                 return f"the job's processes on {agent.name} have ended, on other nodes they have not"
         return None
 
@@ -171,7 +174,7 @@ class Fleet:
         return frozenset(
             agent.number
             for agent in self.agents
-            if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > SILENT_S
+            if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > NODE_SILENT_S
         )
 
     @property
@@ -190,7 +193,7 @@ class Fleet:
         if self.over is not None:
             return
         now_s = self._clock.now()
-        away = now_s - self._tended_s > _AWAY_S
+        away = now_s - self._tended_s > AWAY_S
         self._listen()
         if away:  # it was we who were
             for agent in self.agents:
@@ -207,7 +210,7 @@ class Fleet:
         caps_w: Mapping[int, tuple[float, ...]] | None = None,
         *,
         to: Sequence[int],
-        within_s: float = WITHIN_S,
+        within_s: float = DEED_WITHIN_S,
     ) -> dict[int, Done]:
         """Have some agents do something, and ask again until each has answered or it takes too long; the answers.
 
@@ -226,7 +229,7 @@ class Fleet:
         again_s, left = self._clock.now(), set(to)
         while left and (now_s := self._clock.now()) < end_s:
             if now_s >= again_s:
-                again_s = now_s + _AGAIN_S
+                again_s = now_s + DEED_AGAIN_S
                 for order, whose in orders:
                     if missing := [one for one in whose if one in left]:
                         self._channel.send(order, missing)
@@ -321,7 +324,7 @@ class Fleet:
     def _say_word(self, now_s: float) -> None:
         number = next(self._numbers)
         self._last_word = (self.interval_s, self.counted)
-        apart_s = _OFTEN_WORD_S if self.interval_s <= _OFTEN_S else _WORD_S
+        apart_s = OFTEN_WORD_S if self.interval_s <= _OFTEN_S else WORD_S
         self._next_word_s = max(self._next_word_s + apart_s, now_s + apart_s / 2)  # who looks as often misses none
         self._words[number] = now_s
         if len(self._words) > _MOST_WORDS:

@@ -10,8 +10,9 @@ from typing import Self
 
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
+from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S
 from autocap.plugins.fleet.nodes.agents import Agent
-from autocap.plugins.fleet.nodes.fleet import BEGINNING_S, LOST_S, WITHIN_S, Fleet
+from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.protocol import Deed, Done, Fault
 
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
@@ -114,7 +115,7 @@ class ClusterGuardian:
             raise GuardError("the job has ended on a node, so no limit is set on the others any more")
         if what is Deed.SET and self._is_paused:  # it is asked for again once they are heard
             return
-        within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
+        within_s = DEED_WITHIN_S if what is Deed.SET else BEGINNING_S
         answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
@@ -148,7 +149,8 @@ class ClusterGuardian:
             return False
         names = ", ".join(agent.name for agent in late)
         fleet.note(
-            f"{names}: a cap was not set within {WITHIN_S:g} s; the limits of all nodes were put back, to try again"
+            f"{names}: a cap was not set within {DEED_WITHIN_S:g} s; the limits of all nodes were put back, to try "
+            "again"
         )
         fleet.do(Deed.RESTORE, to=fleet.reachable)
         fleet.ask_again()

@@ -3,9 +3,10 @@
 The agent is there, with all that it imports, before its number is: which of the nodes are the job's is known late.
 
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
-library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, or the raylet that has
-started this process does not run any more, it ends by itself, which ends the agent's input; Ray leaves an actor of a
-dead raylet alone for minutes. An agent leaves then; a budget's manager waits for another line to its site.
+library is imported here, and numbers, which are sent with it. The agent trusts none of it. Where nobody has called for
+`ALONE_S`, or the raylet that has started this process does not run any more, it ends by itself, which ends the agent's
+input; Ray leaves an actor of a dead raylet alone for minutes. An agent leaves then; a budget's manager waits for
+another line to its site.
 """
 
 import asyncio
@@ -16,15 +17,19 @@ import time
 from contextlib import suppress
 from typing import Any
 
-SILENCE_S = 6.0
-ANSWER_S = 0.25  # for the agent to answer; what comes later is given at the next call
-OTHERS_S, BEYOND_S = 0.6, 0.15  # for another node to; for those beyond it as well
+from autocap.limits.times import (
+    ALONE_S,
+    LEAVES_S,
+    RAY_ANSWER_S,
+    RAY_BEYOND_S,
+    RAY_OTHERS_S,
+    RAYLET_LOOK_S,
+    RAYLET_TOLD_S,
+)
+
 _CALLED = 4  # nodes that one calls itself: a call takes a millisecond of either's processor
 CALLS_AT_ONCE = 3  # of one that does not answer
-LEAVE_S = 3.0
 _REPLY_S = 0.3  # for our last answer to leave
-_LOOK_S = 0.3  # between two looks at the raylet
-_TELL_S = 1.0  # for a call to come that is told why this process ends
 _ANSWERS = (b'{"says":"heard"', b'{"says":"done"', b'{"says":"books"')
 _MOST_BYTES = 1 << 20  # of lines, at one call
 _READ_BYTES = 1 << 16
@@ -102,7 +107,7 @@ class Actor:
         self._called_s = time.monotonic()
         self._close()
         said: list[bytes] = []
-        while not self._ended and time.monotonic() < self._called_s + LEAVE_S:
+        while not self._ended and time.monotonic() < self._called_s + LEAVES_S:
             said += self._read()
             await asyncio.sleep(0.02)
         threading.Timer(
@@ -116,7 +121,7 @@ class Actor:
             return self._number, self._read(), self._doom
         with suppress(OSError):  # it is gone, or stuck: then it is not spoken to either
             os.write(self._in, lines)
-        end_s = time.monotonic() + ANSWER_S
+        end_s = time.monotonic() + RAY_ANSWER_S
         async with self._reading:  # calls that overlap answer in their order
             said = self._read()
             while sum(line.startswith(_ANSWERS) for line in said) < answers and not self._ended:
@@ -135,7 +140,7 @@ class Actor:
             others = [(number, None if number in has else self._actors[number]) for number in beyond]
             has.update(beyond)
             calls.append(asyncio.ensure_future(_called(self._actors[first], lines, answers, others)))
-        await asyncio.wait(calls, timeout=OTHERS_S + (BEYOND_S if beyond else 0.0))
+        await asyncio.wait(calls, timeout=RAY_OTHERS_S + (RAY_BEYOND_S if beyond else 0.0))
         said: Said = []
         while calls and calls[0].done():  # what is late is given the next time
             try:
@@ -180,10 +185,10 @@ class Actor:
             self._process.stdin.close()
 
     def _end_by_itself(self) -> None:
-        while time.monotonic() < self._called_s + SILENCE_S and not self._doom:
-            time.sleep(_LOOK_S)
+        while time.monotonic() < self._called_s + ALONE_S and not self._doom:
+            time.sleep(RAYLET_LOOK_S)
             self._doom = self._without_raylet()
-        time.sleep(_TELL_S if self._doom else 0.0)
+        time.sleep(RAYLET_TOLD_S if self._doom else 0.0)
         os._exit(0)
 
     def _without_raylet(self) -> str:

@@ -11,10 +11,9 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from autocap.job.processes import import_path
+from autocap.limits.times import RAY_WAIT_S
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.ray_jobs import RayJob
-
-_WAIT_EVERY_S = 2.0  # an actor that is not called for 6 s ends
 
 
 class Ends:
@@ -71,4 +70,4 @@ async def _needed(actor: Any) -> None:
     with suppress(RayError):  # it, or its node, is gone
         while True:
             await actor.wait.remote()
-            await asyncio.sleep(_WAIT_EVERY_S)
+            await asyncio.sleep(RAY_WAIT_S)

@@ -29,6 +29,7 @@ from typing import Any
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 from autocap.job.lines import write_whole
+from autocap.limits.times import HEAD_ANSWERS_S, HEAD_EVERY_S, LEAVES_S, RAY_LATE_S, TERM_S
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
@@ -56,9 +57,7 @@ GROUP = 16
 _MOST_AHEAD = 32  # nodes that get an actor before it is known which of them the job has
 _CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
-_HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
-_LATE_S = 1.2  # of a call, which takes 0.75 s where another node of its group does not answer
 
 
 class Relay:
@@ -106,7 +105,7 @@ class Relay:
 
     def _groups(self) -> Iterator[list[int]]:
         living, now_s = sorted(set(self._actors) - self._said_lost), time.monotonic()
-        late = {one for one in living if self._apart and now_s > min(self._in_flight.get(one) or [now_s]) + _LATE_S}
+        late = {one for one in living if self._apart and now_s > min(self._in_flight.get(one) or [now_s]) + RAY_LATE_S}
         prompt = [one for one in living if one not in late]
         for start in range(0, len(prompt), GROUP):
             yield prompt[start : start + GROUP]
@@ -282,9 +281,9 @@ async def _pass_on(relay: Relay) -> None:
     ended, headless = asyncio.create_task(relay.ended.wait()), asyncio.create_task(_headless())
     await asyncio.wait({ended, headless}, return_when=asyncio.FIRST_COMPLETED)
     loop.remove_reader(0)
-    await relay.leave(ray_actor.LEAVE_S + 1.0)
+    await relay.leave(LEAVES_S + TERM_S)
     if headless.done():
-        print(f"Ray's head has not answered within {_HEAD_ANSWERS_S:g} s", file=sys.stderr, flush=True)
+        print(f"Ray's head has not answered within {HEAD_ANSWERS_S:g} s", file=sys.stderr, flush=True)
         os._exit(1)  # Ray would wait for it for a minute
     headless.cancel()
 
@@ -292,8 +291,8 @@ async def _pass_on(relay: Relay) -> None:
 async def _headless() -> None:
     """Wait for as long as the cluster's head answers."""
     with suppress(asyncio.TimeoutError):  # of a dead head Ray's call comes back much later than told
-        while await asyncio.wait_for(asyncio.to_thread(head_answers, _HEAD_ANSWERS_S), _HEAD_ANSWERS_S):
-            await asyncio.sleep(_HEAD_EVERY_S)
+        while await asyncio.wait_for(asyncio.to_thread(head_answers, HEAD_ANSWERS_S), HEAD_ANSWERS_S):
+            await asyncio.sleep(HEAD_EVERY_S)
 
 
 def _first_line(error: RayError) -> str:

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from autocap.limits import Restored
+from autocap.limits.times import LINE_STUCK_S, REOPEN_S, SITE_GONE_S, WORD_S
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.aftermath import Reopen
 from autocap.plugins.fleet.nodes.fleet import Channel
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.plugins.fleet.nodes.sharing import Books, Share
-from autocap.plugins.fleet.site.parts import LEAVE_S, Parts, require_sane
+from autocap.plugins.fleet.site.parts import Parts, require_sane
 from autocap.text import printable
 from autocap.version import __version__
 
-WORD_S = 0.4  # between two words to a node
 BEGINNING_S = 60.0  # for a node's end to begin
-_STUCK_S = 10.0  # without a word of any node of a line: it is given up, and another one opened
-_FIRST_S, _MOST_S = 2.0, 30.0  # until nodes that are gone are tried again
+_MOST_S = 30.0  # until nodes that are gone are tried again
 _MOST_WORDS = 64  # unanswered
 _LOOK_S = 0.01
 _LONGEST = 300  # characters of a sentence
@@ -56,7 +55,7 @@ class Nodes:
         self._lines: list[Line] = []
         self._left: list[Line] = []
         self._numbers, self._next_word_s = count(1), now()
-        self._next_open_s, self._wait_s = now(), _FIRST_S
+        self._next_open_s, self._wait_s = now(), REOPEN_S
         self.policy = Policy.FAIR
         self.gone: dict[str, str] = {}
         self.found: dict[str, Found] = {}
@@ -96,7 +95,7 @@ class Nodes:
             channel, names = self._reach(missing), tuple(missing)
             self._lines.append(Line(channel=channel, names=names, heard_s=now_s, opened_s=now_s, living=set(missing)))
         elif not missing and self.are_all_there:
-            self._wait_s = _FIRST_S
+            self._wait_s = REOPEN_S
 
     def tend(self) -> None:
         """Take in what was said, and say a word where it is time to."""
@@ -205,11 +204,11 @@ class Nodes:
         """On who was silent for too long: of a whole line soon, as another may do; of a single node once it has left by
         itself."""
         now_s = self._now()
-        if now_s - line.heard_s > (_STUCK_S if line.answered else BEGINNING_S):
+        if now_s - line.heard_s > (LINE_STUCK_S if line.answered else BEGINNING_S):
             for name in sorted(line.living):
                 self._lose(line, name, f"nothing was heard of it for {now_s - line.heard_s:.0f} s")
             return
         for name in sorted(line.living):
             silence_s = self._parts.silence_s(now_s, name)
-            if name in line.answered and silence_s > LEAVE_S + _STUCK_S:
+            if name in line.answered and silence_s > SITE_GONE_S + LINE_STUCK_S:
                 self._lose(line, name, f"nothing was heard of it for {silence_s:.0f} s")

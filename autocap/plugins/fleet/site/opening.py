@@ -11,6 +11,7 @@ from autocap import events
 from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.limits.times import SITE_ENDS_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.schedule import read_schedule
@@ -34,7 +35,6 @@ from autocap.text import printable_json
 from autocap.version import __version__
 
 _NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")
-_END_S = 10.0  # for all nodes to put back
 
 
 def node_command(config: BudgetConfig) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, re
             why = recorder.reason(error)
             raise
         finally:
-            nodes.end(_END_S)
+            nodes.end(SITE_ENDS_S)
             forget(state_dir, SITE_STATE)
             if has_begun:
                 _record_end(recorder, nodes, clock.now(), why)

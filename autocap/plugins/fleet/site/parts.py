@@ -10,16 +10,13 @@ from dataclasses import fields
 
 import numpy as np
 
+from autocap.limits.times import LEASE_S, NODE_SILENT_S, SITE_GONE_S
 from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve
-from autocap.plugins.fleet.budget.orders import EVERY_S, LEASE_S, ROUNDING_W, Orders
+from autocap.plugins.fleet.budget.orders import EVERY_S, ROUNDING_W, Orders
 from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
-
-SILENT_S = 1.0  # a node that was not heard for so long has no part in what is shared anew
-HOLD_S = 2.0  # for which a node has its part, since the last answer that it knows to be heard
-LEAVE_S = 15.0  # a node that has heard nothing for so long puts the limits found back, and leaves
 
 
 class Parts(Orders):
@@ -110,11 +107,11 @@ class Parts(Orders):
     def _end_leases(self, t_s: float) -> None:
         for account in self:
             name = account.name
-            if account.lost_s is None and t_s > self._heard_s[name] + SILENT_S:
+            if account.lost_s is None and t_s > self._heard_s[name] + NODE_SILENT_S:
                 self.lost(self._heard_s[name], name)
             if account.lost_s is None:
                 continue
-            if name in self._gone or t_s >= self._answered_s[name] + LEAVE_S:
+            if name in self._gone or t_s >= self._answered_s[name] + SITE_GONE_S:
                 may_w = max(self.books[name].found_w, self.books[name].floor_w)
             elif t_s >= account.lost_s + self._lease_s:
                 may_w = min(account.standing_w, account.lowest_w)

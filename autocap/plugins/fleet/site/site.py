@@ -11,6 +11,7 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.events import Event
+from autocap.limits.times import LEASE_S, NOBODY_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
@@ -25,8 +26,7 @@ from autocap.plugins.fleet.site.parts import Parts
 from autocap.records import Reading, Sample
 
 _LOOK_S, _RECORD_S = 0.2, 1.0
-_WAIT_S, _CHANGED_S = 0.02, 3.0  # for the answer to a word, until lower caps hold
-_NOBODY_S = 120.0  # without any node
+_WAIT_S = 0.02  # for the answer to a word
 
 
 class Site:
@@ -99,7 +99,7 @@ class Site:
         self._turn()
         if any(self._parts.is_heard(name) for name in self._nodes.names):
             self._someone_s = now_s
-        elif self._nodes.have_all_left or now_s > self._someone_s + _NOBODY_S:
+        elif self._nodes.have_all_left or now_s > self._someone_s + NOBODY_S:
             whys = "; ".join(dict.fromkeys(self._nodes.gone.values())) or "nothing was heard of any"
             raise EngineUnavailable(f"no node is left: {whys}")
         if now_s >= self._next_record_s:
@@ -151,7 +151,7 @@ class Site:
             self._course.ask(watts)
         self._policy = self._policy if policy is None else Policy(policy)
         self._apply(self._course.reasons(why))
-        until_s = time.monotonic() + _CHANGED_S
+        until_s = time.monotonic() + LEASE_S
         while self._parts.room_w < -ROUNDING_W and time.monotonic() < until_s:
             time.sleep(_WAIT_S)
             self._turn()

@@ -8,9 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from autocap.limits.times import LEASE_S
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
-from autocap.plugins.fleet.budget.ledger import EVERY_S, LEASE_S, Decision, Ledger
+from autocap.plugins.fleet.budget.ledger import EVERY_S, Decision, Ledger
 from autocap.plugins.fleet.budget.lending import LOAN_S
 from autocap.plugins.fleet.config import Policy
 

@@ -15,6 +15,7 @@ from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused
 from autocap.job.processes import own_identity
 from autocap.limits.helper import listening
+from autocap.limits.times import HANG_S
 from autocap.plugins.fleet.budget.calling import Call, ManagerLost, NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
 from autocap.plugins.fleet.budget.words import (
@@ -32,7 +33,7 @@ from autocap.plugins.fleet.budget.words import (
     encode_answer,
     encode_request,
 )
-from autocap.plugins.fleet.manager.hall import SILENT_S, Hall
+from autocap.plugins.fleet.manager.hall import Hall
 from bench.helper import people
 from tests.doubles.crowd import Crowd
 from tests.doubles.waiting import eventually
@@ -275,7 +276,7 @@ def test_a_ceiling_that_falls_is_heard_at_a_beat(meeting: Meeting) -> None:
 def test_a_silent_tuner_hears_that_others_caps_were_set(meeting: Meeting) -> None:
     with guardian(meeting, 0) as held:
         held.set_caps((110.0,))
-        meeting.stage.stand.advance(SILENT_S)
+        meeting.stage.stand.advance(HANG_S)
         eventually(lambda: meeting.stage.limits_w()[0] == held.ceiling_w)
         eventually(held.beat)
         assert not held.beat()

@@ -11,9 +11,9 @@ import pytest
 
 from autocap.limits import Guardian
 from autocap.limits.asking import Waiting
+from autocap.limits.times import HOLDS_S
 from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
-from autocap.plugins.fleet.nodes.agent.lease import RESTORE_S
 from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
 from autocap.plugins.fleet.nodes.agent.preparing import Preparation
 from autocap.plugins.fleet.nodes.protocol import (
@@ -239,7 +239,7 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
     for number in (1, 2, 3):
         play.word()
         play.do(number, Deed.SET, CAPS_W)
-        play.advance(RESTORE_S - 0.1, words=False)
+        play.advance(HOLDS_S - 0.1, words=False)
         assert play.limits_w == list(CAPS_W)
         play.advance(0.2, words=False)
         assert play.limits_w == ARRIVALS_W

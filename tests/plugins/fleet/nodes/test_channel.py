@@ -119,7 +119,7 @@ def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for patience in ("END_S", "TERM_S"):
+    for patience in ("LEAVES_S", "TERM_S"):
         monkeypatch.setattr(f"autocap.plugins.fleet.nodes.channel.{patience}", 0.3)
     (tmp_path / "hello").write_bytes(_labelled(0, line_of(HELLO) if has_spoken else b""))
     script = 'trap "echo asked >>$1/log" TERM; cat $1/hello; while :; do sleep 0.05; done'

@@ -1,6 +1,7 @@
 """For how long a controller's word holds, in virtual time."""
 
-from autocap.plugins.fleet.nodes.agent.lease import LEAVE_S, RESTORE_S, Lease
+from autocap.limits.times import ALONE_S, HOLDS_S
+from autocap.plugins.fleet.nodes.agent.lease import Lease
 
 
 def answered(lease: Lease, number: int, now_s: float) -> None:
@@ -12,11 +13,11 @@ def answered(lease: Lease, number: int, now_s: float) -> None:
 
 def test_a_silence_lapses_once_and_one_of_six_ends() -> None:
     lease = Lease(10.0)
-    assert lease.next_s == 10.0 + RESTORE_S
-    assert not lease.lapses(9.99 + RESTORE_S)
-    assert lease.lapses(10.0 + RESTORE_S)
-    assert not lease.lapses(10.5 + RESTORE_S)
-    assert lease.next_s == 10.0 + LEAVE_S
+    assert lease.next_s == 10.0 + HOLDS_S
+    assert not lease.lapses(9.99 + HOLDS_S)
+    assert lease.lapses(10.0 + HOLDS_S)
+    assert not lease.lapses(10.5 + HOLDS_S)
+    assert lease.next_s == 10.0 + ALONE_S
     assert not lease.is_over(15.99)
     assert lease.is_over(16.0)
 
@@ -26,8 +27,8 @@ def test_answers_that_are_heard_again_arm_it_again_and_again() -> None:
     for number, start_s in enumerate((0.0, 5.0, 12.0)):
         answered(lease, 2 * number, start_s)
         answered(lease, 2 * number + 1, start_s)
-        assert not lease.lapses(start_s + RESTORE_S - 0.1)
-        assert lease.lapses(start_s + RESTORE_S + 0.1)
+        assert not lease.lapses(start_s + HOLDS_S - 0.1)
+        assert lease.lapses(start_s + HOLDS_S + 0.1)
         assert not lease.is_over(start_s + 4.0)
 
 
@@ -47,7 +48,7 @@ def test_words_of_who_does_not_hear_us_hold_no_limit_and_keep_us_there() -> None
         lease.heard(1)
         lease.answer(tenth, tenth / 10)
         lease.word(tenth / 10)
-        assert lease.is_lapsed(tenth / 10) == (tenth >= 10 * RESTORE_S)
+        assert lease.is_lapsed(tenth / 10) == (tenth >= 10 * HOLDS_S)
     assert not lease.is_over(12.0)
     lease.heard(999)  # which was never said
     assert lease.is_lapsed(12.0)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from autocap.limits.times import PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet.nodes.protocol import Deed, Do
 from autocap.plugins.fleet.nodes.sharing import Share
 from autocap.plugins.fleet.site.node.tie import Bond
-from autocap.plugins.fleet.site.parts import HOLD_S, LEAVE_S, require_sane
+from autocap.plugins.fleet.site.parts import require_sane
 from tests.plugins.fleet.manager.stage import Stage, stage
 
 LOW_W, FOUND_W = 100.0, 260.0
@@ -48,7 +49,7 @@ def test_a_part_holds_as_long_as_answers_are_known_to_be_heard(tmp_path: Path) -
         site.run(0.4)
         site.say(403.0)
         assert sum(there.limits_w()) == pytest.approx(400.0, abs=2.0)
-        site.run(HOLD_S - 0.6)
+        site.run(PART_HOLDS_S - 0.6)
         assert sum(there.limits_w()) == pytest.approx(400.0, abs=2.0)
         assert site.bond.books().may_w == pytest.approx(403.0)
         site.run(0.8)
@@ -61,7 +62,7 @@ def test_a_part_holds_as_long_as_answers_are_known_to_be_heard(tmp_path: Path) -
         site.say(403.0)
         site.say(403.0)
         assert sum(there.limits_w()) == pytest.approx(400.0, abs=2.0)
-        assert site.run(LEAVE_S + 0.4)
+        assert site.run(SITE_GONE_S + 0.4)
     assert there.limits_w() == [FOUND_W, FOUND_W]
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from autocap.limits import Restored
+from autocap.limits.times import SITE_GONE_S
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.plugins.fleet.nodes.sharing import Share
 from autocap.plugins.fleet.site.nodes import Nodes
-from autocap.plugins.fleet.site.parts import LEAVE_S, Parts
+from autocap.plugins.fleet.site.parts import Parts
 from autocap.records import SensorInfo
 from autocap.version import __version__
 from tests.plugins.fleet.site.test_parts import FOUND_W, books, job
@@ -125,7 +126,7 @@ def test_a_line_on_which_nobody_is_heard_is_given_up(world: World) -> None:
 
 def test_a_single_node_that_is_silent_is_reached_anew_once_it_has_left_by_itself(world: World) -> None:
     world.lines[0].silent = {"a"}
-    world.run(LEAVE_S + 2.0)
+    world.run(SITE_GONE_S + 2.0)
     assert len(world.lines) == 1
     assert standing_w(world)[0] == FOUND_W
     world.run(12.0)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from autocap.events import Event
+from autocap.limits.times import LEASE_S, PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
-from autocap.plugins.fleet.budget.orders import LEASE_S
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 from autocap.plugins.fleet.site.chronicle import Chronicle
-from autocap.plugins.fleet.site.parts import HOLD_S, LEAVE_S, Parts, require_sane
+from autocap.plugins.fleet.site.parts import Parts, require_sane
 
 LOW_W, HIGH_W, RESERVED_W = 100.0, 250.0, 1.5
 GPUS = 2
@@ -131,8 +131,8 @@ def test_who_is_not_heard_has_its_part_for_a_lease_then_its_floor_then_its_limit
     assert parts.part("a")[1] == part_w  # should it hear us still
     assert others_w(LEASE_S + 0.1) == (FLOOR_W, pytest.approx(FOUND_W))
     assert parts.part("a") == (0, 0.0)
-    assert others_w(LEAVE_S - 0.1)[0] == FLOOR_W
-    a_w, b_w = others_w(LEAVE_S + 0.1)
+    assert others_w(SITE_GONE_S - 0.1)[0] == FLOOR_W
+    a_w, b_w = others_w(SITE_GONE_S + 0.1)
     assert a_w == FOUND_W
     serial, lower_w = parts.part("b")
     assert (b_w, lower_w) == (FOUND_W, pytest.approx(800.0 - FOUND_W, abs=1.0))
@@ -218,7 +218,7 @@ class Node:
         self.to, self.back = Wire(), Wire()
         self.serial, self.part_w = 0, FLOOR_W
         self.in_force_w, self.lower_s = FLOOR_W, 0.0
-        self.heard_s = -HOLD_S
+        self.heard_s = -PART_HOLDS_S
         self.answers: dict[int, float] = {}
         self.number = 0
         self.jobs: tuple[JobBooks, ...] = (job(),)
@@ -231,13 +231,13 @@ class Node:
             self.answers[number], self.number = t_s, number
             self.hold(t_s, serial, part_w)
             self.say(t_s)
-        if self.serial and t_s >= self.heard_s + HOLD_S:
+        if self.serial and t_s >= self.heard_s + PART_HOLDS_S:
             self.hold(t_s, 0, 0.0)
         if t_s >= self.lower_s:
             self.in_force_w = self.part_w
 
     def hold(self, t_s: float, serial: int, part_w: float) -> None:
-        self.serial = 0 if t_s >= self.heard_s + HOLD_S else serial
+        self.serial = 0 if t_s >= self.heard_s + PART_HOLDS_S else serial
         part_w = max(part_w, FLOOR_W) if self.serial else FLOOR_W
         if part_w < self.in_force_w and part_w != self.part_w:
             self.lower_s = t_s + self.rng.uniform(0.05, 0.8)

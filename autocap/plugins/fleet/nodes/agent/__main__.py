@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock, MonotonicClock
 from autocap.job.processes import ProcessId, boot_id, identify
+from autocap.limits.times import AT_LATEST_S, LAST_WORDS_S
 from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.outbox import Outbox
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from autocap.plugins.fleet.nodes.agent.preparing import Preparation
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LAST_WORDS_S = 1.0
-_AT_LATEST_S = 2.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
 _MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
 _CLOCK = "/proc/self/ns/time"
@@ -64,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
-        outbox.drain(_LAST_WORDS_S)
+        outbox.drain(LAST_WORDS_S)
     return 0
 
 
@@ -85,7 +84,7 @@ def _attend(stdin: int, woken: int, teller: int) -> None:
     while not set(signums) & set(_ENDING) and stdin not in (ready := dict(asked.poll())):
         signums = os.read(woken, _MOST_SIGNALS) if woken in ready else b""
         os.write(teller, signums)
-    time.sleep(_AT_LATEST_S)
+    time.sleep(AT_LATEST_S)
     os._exit(1)
 
 

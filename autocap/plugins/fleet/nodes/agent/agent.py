@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from autocap.clock import Clock
 from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
+from autocap.limits.times import BEAT_APART_S, JOB_GONE_S, PUT_BACK_AGAIN_S, SUSPENDED_S, WAS_STOPPED_S, WITH_US_S
 from autocap.plugins.fleet.nodes.agent.lease import Lease
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
@@ -32,13 +33,10 @@ if TYPE_CHECKING:
     from autocap.plugins.fleet.nodes.agent.preparing import Preparation
 
 log = logging.getLogger(__name__)
-_BEAT_S = 0.35  # between two beats; the watchdog takes one who is silent for 1.5 s for hung
-_LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not, once it has ended
+_LOOK_S = 0.25  # whether the job is there
 _SHORT_S, _SOON_S, _LATER_S = 0.5, 0.1, 1.0  # up to which interval rows are sent soon, else later
 _EARLY_S, _WAITS_S = 0.03, 0.1  # so soon after a sample, what is due is done with it; so long before one, it waits
-_AGAIN_S = 0.5  # until a limit that could not be put back is tried again
-_STOPPED_S, _LATE_S = 5.0, 1.0  # Slurm stops what it suspends 2 s after it has said so; so late is who was stopped
-_WITH_US_S, _EVERY_S = 0.5, 0.05  # a job that is told to end with us has ended; between two looks at it
+_EVERY_S = 0.05  # between two looks at a job that is told to end with us
 
 
 class Agent:
@@ -101,7 +99,7 @@ class Agent:
 
     def due(self) -> None:
         """Do what is due by now."""
-        if self._clock.now() > self._due_s + _LATE_S:
+        if self._clock.now() > self._due_s + WAS_STOPPED_S:
             self.spoken()  # it was we who were stopped: as long again, before nobody speaks to us
         try:
             self._do_what_is_due()
@@ -118,7 +116,7 @@ class Agent:
     def told_to_end(self) -> None:
         """A signal asks for our end: put the limits back, and say whether it is the job's end as well, or ours alone.
         Waits for the job for a moment."""
-        restored, end_s = self._put_last_back(), self._clock.now() + _WITH_US_S
+        restored, end_s = self._put_last_back(), self._clock.now() + WITH_US_S
         while self._here is None or self._here.job.is_there():
             if self._here is None or self._clock.now() >= end_s:
                 self._say(Failed(why="a signal has ended its agent", restored=restored))
@@ -129,7 +127,7 @@ class Agent:
 
     def stand_still(self) -> None:
         """The job is about to be suspended, and we with it: put the limits back, and set none before it goes on."""
-        self._still_s = self._clock.now() + _STOPPED_S
+        self._still_s = self._clock.now() + SUSPENDED_S
         if self._is_set:
             self._put_all_back()
             self._put_backs += 1
@@ -223,7 +221,7 @@ class Agent:
         restored = () if self._here is None else self._here.restore()
         self._is_set = any(one.failure is not None for one in restored)
         if self._is_set:
-            self._again_s = self._clock.now() + _AGAIN_S
+            self._again_s = self._clock.now() + PUT_BACK_AGAIN_S
         return restored
 
     def _do_what_is_due(self) -> None:
@@ -245,7 +243,7 @@ class Agent:
             self._look_after(self._here, now_s)
 
     def _beat(self, here: "NodeJob", now_s: float) -> None:
-        self._beat_s = now_s + _BEAT_S
+        self._beat_s = now_s + BEAT_APART_S
         self._put_backs += here.beat()
 
     def _prepare(self, preparation: "Preparation") -> None:
@@ -286,7 +284,7 @@ class Agent:
     def _look(self, here: "NodeJob", now_s: float) -> None:
         if here.job.is_there():
             self._seen_s = now_s
-        elif now_s - self._seen_s >= _GONE_S:
+        elif now_s - self._seen_s >= JOB_GONE_S:
             self._job_ended = True
             self._say(JobEnded(restored=self._put_all_back()))
 

@@ -1,10 +1,7 @@
 """For how long the controller's last word holds: an agent trusts nobody to tell it that the controller is gone."""
 
-# So long limits hold since we said the last that the controller is known to have heard: for 2 s beyond its next word,
-# so that words that are lost, or late by a second and a half, are no reason to put them back.
-RESTORE_S = 2.4
-# Without a word the agent leaves: a node whose network is cut is to be clear within 10 s, also a busy one.
-LEAVE_S = 6.0
+from autocap.limits.times import ALONE_S, HOLDS_S
+
 _MOST_ANSWERS = 64
 
 
@@ -13,10 +10,10 @@ class Lease:
 
     A word alone proves little: it may have been said long ago, or by one that cannot hear us and has given us up. So
     limits hold for as long as our answers are known to have been heard, from when we gave them. `is_lapsed`: they do
-    not hold, and nothing may be set. leave_s: without a word, after which it is over. restore_s: as RESTORE_S.
+    not hold, and nothing may be set. leave_s: without a word, after which it is over. restore_s: as HOLDS_S.
     """
 
-    def __init__(self, now_s: float, leave_s: float = LEAVE_S, restore_s: float = RESTORE_S) -> None:
+    def __init__(self, now_s: float, leave_s: float = ALONE_S, restore_s: float = HOLDS_S) -> None:
         self._word_s = self._heard_s = now_s
         self._leave_s, self._restore_s = leave_s, restore_s
         self._answers: dict[int, float] = {}

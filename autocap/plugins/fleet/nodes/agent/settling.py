@@ -8,18 +8,17 @@ from autocap.devices import outside_limits
 from autocap.errors import DeviceError
 from autocap.limits import Restored
 from autocap.limits.recovery import UNSETTLED, Settled, settle
+from autocap.limits.times import OTHERS_DONE_S, TRY_AGAIN_S
 from autocap.plugins.fleet.nodes.protocol import Settle
 from autocap.plugins.fleet.nodes.transport import reached_by
 from autocap.records import same_limit
-
-_WITHIN_S, _AGAIN_S = 3.0, 0.1  # for a watchdog or a helper that is at it
 
 
 def settled(asked: Settle, clock: Clock, put_back: Callable[[], list[Settled]] = settle) -> tuple[Restored, ...]:
     """What became of each limit, as read now. put_back: what dead owners left on this machine. Raises GuardError where
     the state directory is refused, DeviceError where the devices cannot be found."""
     roots = reached_by(asked.target.engine)[0].job_here(asked.target, ()).roots()
-    end_s = clock.now() + _WITHIN_S
+    end_s = clock.now() + OTHERS_DONE_S
     said: dict[str, Settled] = {}
     with closing(outside_limits(asked.kind, roots[0] if roots else None)) as limits:
         while True:
@@ -30,7 +29,7 @@ def settled(asked: Settle, clock: Clock, put_back: Callable[[], list[Settled]] =
             )
             if all(one.restored for one in found) or clock.now() >= end_s:
                 return found
-            clock.wait_until(clock.now() + _AGAIN_S)
+            clock.wait_until(clock.now() + TRY_AGAIN_S)
 
 
 def _restored(uuid: str, original_w: float | None, final_w: float | None, said: Mapping[str, Settled]) -> Restored:

@@ -18,6 +18,7 @@ from pathlib import Path
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.processes import ProcessId, import_path
 from autocap.job.slurm import ask
+from autocap.limits.times import OTHERS_DONE_S
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob, Told
@@ -32,14 +33,13 @@ _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
 # put back. The task is therefore a shell, which outlives the signals that ask for the agent's end, and passes them on:
 # where steps are held in cgroups, as by most sites, Slurm sends them to the shell alone. Those that `sbatch --signal`
 # sends to a job's own steps, for a checkpoint, are none of the agent's.
-_LINGER_S = 3
 _TASK = (
     "trap 't=1; kill -TERM $a' TERM INT HUP QUIT; trap '' USR1 USR2 ALRM; exec 3<&0; "
     'SLURM_PROCID=$((SLURM_PROCID + $1)); shift; "$@" <&3 3<&- & a=$!; '
     's=127; while t=; wait $a; w=$?; [ $w = 127 ] || s=$w; [ "$t" ]; do :; done; '  # a trap ends a wait
     "[ $s = 0 ] || { "
     'printf \'{"says":"lost","with":{"why":"its agent ended with status %s"}}\\n\' $s; '
-    f"sleep {_LINGER_S}; }}; exit $s"
+    f"sleep {OTHERS_DONE_S:g}; }}; exit $s"
 )
 _GIVEN = re.compile(r"^ +Nodes=(\S+) .*\bGRES=(\S+)", re.MULTILINE)  # of `scontrol show job --details`
 _GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)\b")  # of `gpu:a100:2(IDX:0-1)`, how many

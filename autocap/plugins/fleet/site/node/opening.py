@@ -18,6 +18,7 @@ from autocap.events import Event
 from autocap.job.processes import boot_id
 from autocap.limits import Restored
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.limits.times import LAST_WORDS_S, LOCKED_S, REPLACED_S, TRY_AGAIN_S
 from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End
@@ -26,7 +27,6 @@ from autocap.plugins.fleet.manager.course import Course
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
 from autocap.plugins.fleet.manager.opening import (
-    LOCKED_S,
     computing,
     devices_of,
     guarded_for,
@@ -44,8 +44,6 @@ from autocap.session.actuating import actuation
 from autocap.session.guarding import Guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.version import __version__
-
-_LAST_WORDS_S, _ANOTHER_S, _AGAIN_S = 1.0, 6.0, 0.1
 
 
 class Told:
@@ -85,7 +83,7 @@ def manage_part(plan: BudgetConfig, number: int, node: str, out: int, leash: int
         told.failed(f"an internal fault: {type(error).__name__}: {error}")
         raise
     finally:
-        outbox.drain(_LAST_WORDS_S)
+        outbox.drain(LAST_WORDS_S)
     return status
 
 
@@ -174,7 +172,7 @@ def _is_alone() -> bool:
 def _replace_another() -> bool:
     """Have the manager of an earlier site leave, which is waited for as long as its part may hold; whether there was
     one. Raises DeviceLocked where it stays."""
-    until_s, found, refusal = time.monotonic() + _ANOTHER_S, False, ""
+    until_s, found, refusal = time.monotonic() + REPLACED_S, False, ""
     while time.monotonic() < until_s:
         try:
             with closing(call()) as there:
@@ -184,7 +182,7 @@ def _replace_another() -> bool:
             return found
         except AutocapError as error:
             refusal = str(error)
-        time.sleep(_AGAIN_S)
+        time.sleep(TRY_AGAIN_S)
     raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from autocap.clock import Clock
 from autocap.errors import UsageError
+from autocap.limits.times import PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
@@ -20,7 +21,6 @@ from autocap.plugins.fleet.nodes.agent.outbox import Outbox
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Message
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.node.books import books_of
-from autocap.plugins.fleet.site.parts import HOLD_S, LEAVE_S
 
 _NEAR_W = 0.01
 
@@ -34,7 +34,7 @@ class Bond:
 
     def __init__(self, number: int, steward: Steward, now_s: float) -> None:
         self._number, self._steward = number, steward
-        self._lease = Lease(now_s, LEAVE_S, HOLD_S)
+        self._lease = Lease(now_s, SITE_GONE_S, PART_HOLDS_S)
         self._lease.lapses_at_once()
         self._word, self._serial = 0, 0
         self.policy = Policy.FAIR
@@ -109,7 +109,7 @@ class Tie:
         """As `Ears` has it."""
         self._hall.pass_time()
         if self._bond.pass_time(self._clock.now()):
-            self._end(f"nothing was heard of its site for {LEAVE_S:g} s")
+            self._end(f"nothing was heard of its site for {SITE_GONE_S:g} s")
         self._tell(anyway=False)
         self._outbox.flush()
 
