@@ -9,6 +9,7 @@ import pwd
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from autocap.errors import TargetError
@@ -64,6 +65,7 @@ def _number(variable: str, text: str) -> int:
 
 
 _switching = threading.RLock()  # ids belong to the whole process: one thread at a time changes them
+_held = ContextVar("held", default=False)  # `privileged` is under way, here or in the thread that waits for this one
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def privileged() -> Iterator[None]:
 
     The kernel keeps them for a process whose saved user is still root, so this asks for no state of ours.
     """
-    if 0 not in os.getresuid():
+    if 0 not in os.getresuid() or _held.get():
         yield
         return
     with _switching:
@@ -109,9 +111,11 @@ def privileged() -> Iterator[None]:
             return
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
+        before = _held.set(True)
         try:
             yield
         finally:
+            _held.reset(before)
             os.setresgid(*gids)
             os.setresuid(*uids)
 

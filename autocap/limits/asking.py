@@ -9,6 +9,7 @@ from autocap.devices.base import EnforcingPort, LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
 from autocap.limits.times import ASK_AGAIN_S
+from autocap.limits.together import Each, one_by_one, together
 from autocap.records import same_limit
 
 _LOOK_S = 0.05  # whether a device makes the same of a limit once more
@@ -16,13 +17,15 @@ _LOOK_S = 0.05  # whether a device makes the same of a limit once more
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """now: the time, seconds. pause: waits for some seconds."""
+    """now: the time, seconds. pause: waits for some seconds. each: works on several devices; in threads only where time
+    is real."""
 
     now: Callable[[], float] = time.monotonic
     pause: Callable[[float], object] = time.sleep
+    each: Each = one_by_one
 
 
-REAL_TIME = Waiting()
+REAL_TIME = Waiting(each=together)
 
 
 class ForeignLimit(GuardError):

@@ -178,10 +178,11 @@ class Guardian:
         return happened
 
     def restore(self) -> tuple[Restored, ...]:
-        """Put the limits found on arrival back; one that fails does not keep the others. Caps may be set again."""
+        """Put the limits found on arrival back. One that fails, or whose driver hangs, does not keep the others. Caps
+        may be set again."""
         self._require_own_process()
         with self._rights():
-            return tuple(one.restore() for one in self._guarded)
+            return tuple(self._clock.each(GuardedLimit.restore, self._guarded))
 
     def _settle(self, journal: Journal, uuid: str) -> None:
         settled = settle_locked(journal, uuid)

@@ -20,6 +20,7 @@ from autocap.limits.lock import DeviceLock
 from autocap.limits.restore import Outcome, PutBack, put_back
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import DYING_S, LOCK_WAIT_S
+from autocap.limits.together import together
 
 
 class Fate(StrEnum):
@@ -62,7 +63,7 @@ def _settle(path: Path, observe: bool) -> list[Settled]:
         return []
     with StateDir(path) as state:
         journal = Journal(state)
-        found = [_settle_file(state, journal, name, observe) for name in journal.file_names()]
+        found = together(lambda name: _settle_file(state, journal, name, observe), journal.file_names())
         for uuid in () if observe else journal.remnants():
             with suppress(GuardError, OSError), DeviceLock(state, uuid):  # which removes a lock file that nobody holds
                 journal.sweep(uuid)

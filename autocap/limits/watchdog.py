@@ -20,10 +20,12 @@ whose entry then stands there; and where no copy came, what is to be done.
 
 import os
 import select
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 
 from autocap.devices import outside_limits
@@ -47,6 +49,7 @@ from autocap.limits.times import (
     REFUSED_FOR_S,
     WOKE_LATE_S,
 )
+from autocap.limits.together import together
 from autocap.limits.vital_signs import Look, VitalSigns, is_hung, next_look_s
 
 # What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the
@@ -128,6 +131,8 @@ class Watchdog:
         self._journal = Journal(state)
         self._status_fd, self._beats_fd = status_fd, beats_fd
         self._port: LimitPort | None = port
+        self._opening = threading.Lock()
+        self._has_failed = False  # the port, in this pass
         self._copies: dict[str, Entry] = {}
         self._announced = False
         self._behind: set[str] = set()  # devices put back behind an owner that may be dying
@@ -210,13 +215,16 @@ class Watchdog:
 
     def _put_all_back(self) -> None:
         """One pass behind the back of a controller that is silent but lives, and so holds the locks."""
-        for uuid in self._duty.uuids:
-            try:
-                entry = self._record(uuid)
-                if entry is not None:
-                    put_back(self._open(), entry, before_set=self._announce)
-            except Exception:  # noqa: BLE001 - whatever it was, the other devices come next, and this one again
-                self._reopen()
+        together(self._put_one_back, self._duty.uuids)
+        self._reopen()
+
+    def _put_one_back(self, uuid: str) -> None:
+        try:
+            entry = self._record(uuid)
+            if entry is not None:
+                put_back(self._open(), entry, before_set=self._announce)
+        except Exception:  # noqa: BLE001 - whatever it was, it is tried again
+            self._has_failed = True
 
     def _settle_all(self) -> None:
         """The controller is dead: settle its entries under their locks, as any start would."""
@@ -224,7 +232,9 @@ class Watchdog:
         left = list(self._duty.uuids)
         while True:
             since_s = time.monotonic() - died_s
-            left = [uuid for uuid in left if not self._settle(uuid, since_s)]
+            done = together(partial(self._settle, since_s=since_s), left)
+            left = [uuid for uuid, is_done in zip(left, done, strict=True) if not is_done]
+            self._reopen()
             if not left or since_s > REFUSED_FOR_S:
                 return
             time.sleep(0.005 if since_s < EAGER_S else PASS_AGAIN_S)
@@ -237,7 +247,7 @@ class Watchdog:
             if since_s > LEAKED_S and self._signs.are_there():  # it has only lost its heartbeat: as good as silent
                 if uuid not in self._behind:
                     self._behind.add(uuid)
-                    self._put_all_back()
+                    self._put_one_back(uuid)
                 return since_s > LINGERS_S
             try:
                 with DeviceLock(self._state, uuid):
@@ -250,8 +260,8 @@ class Watchdog:
             except (GuardError, OSError):
                 # The directory has gone, or takes no lock: nobody else can hold it either.
                 return uuid in self._copies and self._settle_locked(uuid)
-        except Exception:  # noqa: BLE001 - whatever it was, the other devices come next, and this one again
-            self._reopen()
+        except Exception:  # noqa: BLE001 - whatever it was, it is tried again
+            self._has_failed = True
             return False
 
     def _settle_locked(self, uuid: str) -> bool:
@@ -262,18 +272,20 @@ class Watchdog:
             settled = settle_entry(self._journal, entry, self._open())
         except GuardError:
             return True  # the limit is back, and the entry cannot be removed: the next start only drops it
-        if settled.outcome is Fate.FAILED:
-            self._reopen()
+        self._has_failed |= settled.outcome is Fate.FAILED
         return settled.outcome not in (Fate.FAILED, Fate.IN_USE)
 
     def _open(self) -> LimitPort:
-        if self._port is None:
-            self._port = outside_limits(self._duty.kind, self._duty.job)
-        return self._port
+        with self._opening:
+            if self._port is None:
+                self._port = outside_limits(self._duty.kind, self._duty.job)
+            return self._port
 
     def _reopen(self) -> None:
-        """Drop a port that failed; the next use opens another."""
-        port, self._port = self._port, None
+        """Drop a port that has failed; the next use opens another."""
+        if not self._has_failed:
+            return
+        port, self._port, self._has_failed = self._port, None, False
         if port is not None:
             with suppress(Exception):
                 port.close()

@@ -21,11 +21,12 @@ from bench.faults.aftermath import (
 )
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
-from bench.nvml_emulation import Steps, Way
+from bench.nvml_emulation import Fault, Steps, Way
 from bench.waiting import waited
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
+_UNKNOWN, _HANGS_S = 999, 6.0  # NVML_ERROR_UNKNOWN, and how long calls take of which GSP firmware answers none
 _OTHER_MW = 215_432
 STARVING = "starved of CPU time"  # disturbs whatever else runs
 
@@ -59,6 +60,30 @@ def _killed_capped(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.until_capped()
     time.sleep(rng.uniform(0.0, 1.5))
     return kill(scene, result)
+
+
+def _hanging_driver(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """Every call about one of two cards takes 6 s and fails, as when its firmware does not answer, and autocap is
+    killed, stopped or to end: the other card's limit is back in time."""
+    gpu, signum = rng.randrange(2), rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
+    scene.start("attach" if signum is signal.SIGTERM else "run")
+    scene.until_capped()
+    time.sleep(rng.uniform(0.0, 1.5))
+    hang = Fault(code=_UNKNOWN, gpu=gpu, times=None, delay_s=_HANGS_S)
+    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(hang,))))
+    time.sleep(rng.uniform(0.0, 1.0))
+    other, began_s = 1 - gpu, time.monotonic()
+    assert scene.controller is not None
+    send(scene.controller.pid, signum)
+    scene.until(lambda: scene.limits_mw()[other] == ARRIVALS_MW[other], "the other card's limit is back", 10.0)
+    back_s = time.monotonic() - began_s
+    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+    scene.until(lambda: scene.limits_mw()[gpu] == ARRIVALS_MW[gpu], "the limit is back", 10.0)
+    if signum is signal.SIGSTOP:
+        scene.controller.kill()
+    scene.controller.wait()
+    changed = f"back only after {back_s:.2f} s" if back_s > HUNG_BACK_WITHIN_S else None
+    return ended(scene, replace(result, changed=changed, back_s=back_s))
 
 
 def _killed_in_steps(scene: Scene, rng: Random, result: Outcome) -> Outcome:
@@ -187,6 +212,7 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGKILL at a random moment": _killed,
     "SIGKILL with a cap set": _killed_capped,
     "SIGKILL at cards that take steps": _killed_in_steps,
+    "one card's driver hangs": _hanging_driver,
     "SIGTERM to attach": _left(signal.SIGTERM),
     "SIGINT to attach": _left(signal.SIGINT),
     "SIGTERM to run": _forwarded(signal.SIGTERM),

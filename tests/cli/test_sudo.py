@@ -24,6 +24,7 @@ from autocap.devices.node.rapl import RaplPower
 from autocap.devices.powercap import Sysfs
 from autocap.job.invoking_user import InvokingUser, acting_as, privileged
 from autocap.job.processes import package_root
+from autocap.limits.together import together
 from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
 from tests.doubles import file_device
 from tests.doubles.rapl_tree import RaplTree
@@ -282,12 +283,18 @@ def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, s
     assert machine.untouched()
 
 
+def rights(_: object) -> tuple[int, int, int]:
+    with privileged():
+        return os.getresuid()
+
+
 def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
     before = os.getresuid(), os.getresgid(), os.getgroups()
     with acting_as(USER):
         assert os.getresuid() == (USER.uid, USER.uid, 0)
         with privileged(), privileged():
             assert os.getresuid() == (0, 0, 0)
+            assert together(rights, range(2)) == [(0, 0, 0)] * 2  # in threads that are waited for as well
         assert os.getresuid() == (USER.uid, USER.uid, 0)
         with pytest.raises(PermissionError):
             os.kill(1, 0)

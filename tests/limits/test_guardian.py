@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
 from tests.doubles.children import children
 from tests.doubles.file_device import FileLimits
+from tests.doubles.waiting import eventually
 
 NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
 
@@ -322,6 +324,20 @@ def test_where_a_limit_cannot_be_put_back_the_others_are_and_its_entry_stays_for
     assert [one.outcome for one in settle(state_dir)] == [Fate.RESTORED]
     assert limit_w(two_gpus[0]) == 260.0
     assert left_behind(state_dir) == []
+
+
+def test_where_a_device_hangs_the_others_are_put_back_meanwhile(state_dir, two_gpus):
+    hangs = Path(two_gpus[0].uuid + ".hang")
+    with guard(state_dir, *two_gpus) as guardian:
+        guardian.set_caps([200.0, 200.0])
+        hangs.touch()
+        restoring = threading.Thread(target=guardian.restore)
+        restoring.start()
+        eventually(lambda: limit_w(two_gpus[1]) == 250.0, 5.0)
+        assert limit_w(two_gpus[0]) == 200.0
+        hangs.unlink()
+        restoring.join()
+        assert limit_w(two_gpus[0]) == 260.0
 
 
 def test_a_device_that_is_busy_for_a_moment_is_put_back(state_dir, gpu):

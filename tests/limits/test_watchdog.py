@@ -171,13 +171,20 @@ def test_somebody_elses_limit_stays_when_the_controller_is_killed(state_dir, gpu
     assert at(gpu, 220.0)()
 
 
-def test_all_devices_of_a_killed_controller_are_put_back(tmp_path, state_dir):
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_all_devices_are_put_back_and_one_that_hangs_delays_no_other(tmp_path, state_dir, signum):
     gpus = [file_device.make(tmp_path, 200.0 + n, f"gpu{n}") for n in range(5)]
+    hangs = Path(gpus[0].uuid + ".hang")
     with controller(state_dir, *gpus) as process:
         wait_for(process, "set 180")
+        hangs.touch()
+        process.send_signal(signum)
+        for n, gpu in enumerate(gpus[1:], 1):
+            eventually(at(gpu, 200.0 + n), WITHIN_SILENCE_S + LOADED_S)
+        assert at(gpus[0], 180.0)()
+        hangs.unlink()
+        eventually(at(gpus[0], 200.0), WITHIN_DEATH_S)
         process.kill()
-        for n, gpu in enumerate(gpus):
-            eventually(at(gpu, 200.0 + n), WITHIN_DEATH_S)
         eventually(settled(state_dir), 5.0)
 
 

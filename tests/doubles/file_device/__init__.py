@@ -7,6 +7,7 @@ beside this file, which is put on the path as an installation would.
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,15 @@ CAP_RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 
 
 class FileLimits:
-    """The setter; every set is logged with the PID that made it. While the file UUID.refuse exists, it refuses."""
+    """The setter; every set is logged with the PID that made it. While the file UUID.refuse exists, it refuses; while
+    UUID.hang does, it hangs."""
 
     def requested_w(self, uuid: str) -> float | None:
         return json.loads(Path(uuid).read_text())["requested_w"]
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
+        while Path(uuid + ".hang").exists():
+            time.sleep(0.005)
         if Path(uuid + ".refuse").exists():
             raise LimitRefused(f"{uuid} takes no limit at the moment")
         put(uuid, cap_w)
