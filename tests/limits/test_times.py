@@ -9,6 +9,7 @@ import pytest
 from autocap.controller import pace
 from autocap.devices.emulated.device import UNREAD_S
 from autocap.limits import times
+from autocap.limits.helper.bounds import Bounds
 from tests.docs.pages import ROOT
 
 T = {name: value for name, value in vars(times).items() if name.isupper() and name != "BOUNDS"}
@@ -18,6 +19,8 @@ PAGE = ROOT / "docs/how-it-works.md"
 ELSEWHERE = {
     "UNREAD_S": UNREAD_S,
     "HELD_S": pace._HELD_S,
+    "SEND_S": Bounds().send_s,
+    "IDLE_S": Bounds().idle_s,
     **{
         f"UNIT_{key}": float(re.sub("ms$", "e-3", value))
         for key, value in re.findall(
@@ -28,6 +31,9 @@ ELSEWHERE = {
 BOUNDS = (
     *times.BOUNDS,
     ("HELD_S < UNREAD_S < STOPPED_BACK_S", "the emulated device gives up its cap by itself, and not while it is read"),
+    ("HELPER_BEAT_S + SEND_S < HANG_S", "a client that does not read its answers is no hang of the helper"),
+    ("POLICY_S + SEND_S + ASKING_S < POLICY_BACK_S", "nor does it keep a cap that is allowed no longer"),
+    ("LEND_WITHIN_S < IDLE_S", "who waits for a lease keeps its connection"),
     ("SERVICE_END_S < UNIT_TimeoutStopSec", "systemd kills no helper that is putting back"),
     ("UNIT_RestartSec + STOPPED_BACK_S < LOCKED_S", "a helper that was killed is back while its clients wait"),
     ("1 < HANG_S", "docs/helper.md tells clients to beat once a second"),

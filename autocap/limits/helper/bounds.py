@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from autocap.limits.times import IDLE_S, SEND_S
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
@@ -31,8 +29,8 @@ class Bounds:
     looks: Rate = Rate(burst=128, per_s=8)
     lends: Rate = Rate(burst=16, per_s=1)
     sets: Rate = Rate(burst=20, per_s=4)
-    idle_s: float = IDLE_S
-    send_s: float = SEND_S
+    idle_s: float = 60.0
+    send_s: float = 0.5
 
 
 class Bucket:

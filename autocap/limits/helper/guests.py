@@ -10,7 +10,8 @@ from autocap.limits.helper.bounds import Bounds, Buckets
 from autocap.limits.helper.protocol import Code, Refusal
 from autocap.limits.helper.subordinates import owner_of
 from autocap.limits.helper.who import Peer, is_nobody_known, peer_of, uid_at
-from autocap.limits.times import ROOM_S
+
+_IDLE_S = 1.0  # of a connection that makes room for another one of its own user
 
 
 class Guest:
@@ -96,7 +97,7 @@ class Guests:
         counts = Counter(one.peer.account for one in self._there)
         own = counts[peer.account]
         if own >= self._bounds.clients_of_uid:
-            before_s = self._now() - ROOM_S
+            before_s = self._now() - _IDLE_S
             if self._show_out([one for one in self._there if one.peer.account == peer.account], before_s):
                 return None
             return Refusal(code=Code.TOO_MANY, text=f"{own} connections of {peer.name} are open; close one of them")
