@@ -24,6 +24,7 @@ from typing import IO
 
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
+from autocap.wire.lines import Lines
 
 _log = logging.getLogger(__name__)
 
@@ -270,10 +271,10 @@ def _unblocked(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 class _Lines:
-    """Whole lines of a pipe that is read without waiting; one that never ends is given up."""
+    """Whole lines of a pipe that is read without waiting."""
 
     def __init__(self) -> None:
-        self._held, self.ended = bytearray(), False
+        self._lines, self.ended = Lines(MOST_BYTES), False
 
     def read(self, fd: int) -> list[bytes]:
         lines: list[bytes] = []
@@ -285,11 +286,5 @@ class _Lines:
                 break
             self.ended = not data
             read += len(data)
-            *whole, rest = data.split(b"\n")
-            for line in whole:
-                lines.append(bytes(self._held) + line)
-                self._held.clear()
-            self._held += rest
-            if len(self._held) > MOST_BYTES:
-                self._held.clear()
+            lines += self._lines.feed(data)
         return lines

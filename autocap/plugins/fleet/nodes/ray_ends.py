@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from autocap.job.processes import import_path
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.ray_jobs import RayJob
+from autocap.wire import lines
 
 _WAIT_EVERY_S = 2.0  # an actor that is not called for 6 s ends
 
@@ -21,7 +22,8 @@ class Ends:
     """The actors on nodes that the job has or may have, by their node's id. agent: its command line."""
 
     def __init__(self, agent: Sequence[str]) -> None:
-        ray.cloudpickle.register_pickle_by_value(ray_actor)
+        for module in (ray_actor, lines):
+            ray.cloudpickle.register_pickle_by_value(module)
         self._remote: Any = ray.remote(ray_actor.Actor)
         self._given = ([*agent, "--spare"], {"PYTHONPATH": os.pathsep.join(import_path())})
         self._actors: dict[str, Any] = {}

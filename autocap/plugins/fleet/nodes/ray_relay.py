@@ -28,11 +28,12 @@ from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
-from autocap.job.lines import write_whole
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.plugins.fleet.nodes.sharing import Share
+from autocap.wire.line_process import write_whole
+from autocap.wire.lines import Lines
 
 try:
     import ray
@@ -69,7 +70,7 @@ class Relay:
         self._actors, self._out, self._apart = dict(actors), out, apart
         self._given: dict[int, set[int]] = {}  # of which others each group's first has the actors
         self._said_lost: set[int] = set()
-        self._held = b""
+        self._lines = Lines(_MOST_BYTES)
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
@@ -84,8 +85,7 @@ class Relay:
         if not data:
             self.ended.set()
             return
-        *lines, self._held = (self._held + data).split(b"\n")
-        self._pass(lines)
+        self._pass(self._lines.feed(data))
 
     def _pass(self, lines: Sequence[bytes]) -> None:
         """Start a call of each group that is spoken to."""

@@ -8,7 +8,7 @@ import pytest
 
 from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
 from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import Reading
 
@@ -59,22 +59,6 @@ class TestInbox:
         do = Do(number=3, what=Deed.SET, caps_w=(200.0,))
         os.write(pipe[1], b"garbage\n" + line_of(do))
         assert list(inbox.read()) == [do]
-
-    def test_a_line_in_parts_is_one_message(self, pipe: tuple[int, int]) -> None:
-        inbox, line = Inbox(pipe[0], 0), line_of(WORD)
-        for at in range(len(line) - 1):
-            os.write(pipe[1], line[at : at + 1])
-            assert list(inbox.read()) == []
-        os.write(pipe[1], line[-1:])
-        assert list(inbox.read()) == [WORD]
-
-    def test_a_line_that_is_too_long_is_left_out_to_its_end(self, pipe: tuple[int, int]) -> None:
-        inbox = Inbox(pipe[0], 0)
-        for _ in range(MOST_BYTES // 60_000 + 2):
-            os.write(pipe[1], b"x" * 60_000)
-            assert list(inbox.read()) == []
-        os.write(pipe[1], line_of(WORD) + line_of(WORD))
-        assert list(inbox.read()) == [WORD]  # the first of them was the end of the long one
 
     def test_the_end_is_seen(self, pipe: tuple[int, int]) -> None:
         inbox = Inbox(pipe[0], 0)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, Message, addressed
+from autocap.wire.lines import Lines
 
 _AT_ONCE = 1 << 16
 
@@ -18,8 +19,7 @@ class Inbox:
     def __init__(self, fd: int, number: int) -> None:
         os.set_blocking(fd, False)
         self.fd, self._number = fd, number
-        self._rest = b""
-        self._too_long = False  # the line that is being read: left out as far as its end
+        self._lines = Lines(MOST_BYTES)
         self.has_ended = False
         self.speaks = False
 
@@ -33,11 +33,7 @@ class Inbox:
         except OSError:
             data = b""
         self.has_ended = not data
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            left_out, self._too_long = self._too_long or len(line) > MOST_BYTES, False
-            if left_out:
-                continue
+        for line in self._lines.feed(data):
             try:
                 message, to = addressed(line)
             except BadLine:
@@ -45,5 +41,3 @@ class Inbox:
             self.speaks = True
             if to is None or self._number in to:
                 yield message
-        if len(self._rest) > MOST_BYTES:
-            self._rest, self._too_long = b"", True
