@@ -66,7 +66,7 @@ IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessin
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
     r"(text|printing|errors|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex|values)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
+    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",

@@ -3,8 +3,8 @@
 from autocap.config.sources import Sources
 from autocap.prices.quote import CARBON, PRICE
 from autocap.prices.watching import Said
-from autocap.runlog.codec import decode
-from autocap.runlog.json_text import parse
+from autocap.wire.codec import decode
+from autocap.wire.json_lines import parse
 from autocap.wire.line_process import MOST_BYTES, LineProcess
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from autocap import registry
 from autocap.errors import RunDirectoryError
 from autocap.events import KINDS, Event, RunEnded, name_of
-from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
-from autocap.runlog.json_text import parse
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable, printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
 from autocap.wire.lines import Lines
 
 EVENTS = "events.jsonl"
@@ -98,7 +98,7 @@ class EventLines:
                 )
             try:
                 event = _event(line)
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 self._damage(number)
                 continue
             if isinstance(event, str):
@@ -172,7 +172,7 @@ def first_event(run_dir: Path) -> Event | None:
             line += piece
     try:
         event = _event(line.partition(b"\n")[0])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
     return None if isinstance(event, str) else event
 

@@ -12,7 +12,8 @@ from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
 from autocap.limits.helper.protocol import MOST_REQUEST_BYTES
 from autocap.limits.helper.who import PeerProcess
-from autocap.limits.helper.wire import BadMessage, Lines
+from autocap.limits.helper.wire import Lines
+from autocap.wire.json_lines import BadMessage
 
 log = logging.getLogger(__name__)
 

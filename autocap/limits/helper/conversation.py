@@ -29,9 +29,9 @@ from autocap.limits.helper.protocol import (
     decode_request,
     encode_answer,
 )
-from autocap.limits.helper.wire import NotALine
 from autocap.limits.vital_signs import HANG_S, Look, is_hung
 from autocap.version import __version__
+from autocap.wire.json_lines import NotALine
 
 log = logging.getLogger(__name__)
 

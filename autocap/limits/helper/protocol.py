@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.wire import MOST_WHOLE, BadMessage, Lines, hints_of, line_of, object_in, plain, read
+from autocap.limits.helper.wire import Lines
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import BadMessage, answer_in, line_of, request_in
 
 __all__ = ["BadMessage", "Lines", "Restored"]  # what is spoken with, beside what stands here
 
@@ -215,7 +217,8 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     """One line. id: of the request, `None` where it was not understood. Raises BadMessage where it would be too
     long."""
     body: dict[str, object] = {"v": VERSION, "id": id, "ok": not isinstance(answer, Refusal)}
-    said = plain(answer)
+    said = encode(answer, strict=True)
+    assert isinstance(said, dict)
     if isinstance(answer, Refusal):
         body["error"] = {name: value for name, value in said.items() if value is not None}
     else:
@@ -225,37 +228,27 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
 
 def decode_request(line: bytes) -> Request:
     """The request in a line, with or without its newline. Raises BadMessage for whatever is not exactly one."""
-    body = object_in(line, MOST_REQUEST_BYTES)
-    id = body.get("id")
-    if type(id) is not int or not 0 <= id < MOST_WHOLE:
-        raise BadMessage("id is no whole number from 0 on")
-    if body.get("v") != VERSION or type(body["v"]) is not int:
-        raise BadMessage(f"v is not {VERSION}, the version that is spoken here", id)
-    name = body.get("op")
-    op = _OPS.get(name) if isinstance(name, str) else None
-    if op is None:
-        raise BadMessage(f"op is none of {', '.join(Op)}", id)
+    id, op, body = request_in(line, MOST_REQUEST_BYTES, VERSION, _OPS)
     own = _OWN_KEYS.get(op)
-    if len(body) != (3 if own is None else 4) or (own is not None and own not in body):
+    if body.keys() != {own} - {None}:
         raise BadMessage(f"{op} has the keys v, id, op{f' and {own}' if own else ' and no others'}", id)
-    if own is None:
-        return Request(id=id, op=op)
     try:
-        values = read(hints_of(Request)[own], body[own])
+        made = decode(Request, {"id": id, "op": op, **body}, strict=True)
     except BadMessage as error:
-        raise BadMessage(f"{own}: {error}", id) from None
-    if not 0 < len(values) <= MOST_DEVICES or (own == "devices" and len(set(values)) < len(values)):
-        raise BadMessage(f"{own} are not 1 to {MOST_DEVICES}, or one stands there twice", id)
-    return Request(id=id, op=op, devices=values) if own == "devices" else Request(id=id, op=op, watts=values)
+        raise BadMessage(str(error), id) from None
+    if own is not None:
+        values = getattr(made, own)
+        if not 0 < len(values) <= MOST_DEVICES or (own == "devices" and len(set(values)) < len(values)):
+            raise BadMessage(f"{own} are not 1 to {MOST_DEVICES}, or one stands there twice", id)
+    return made
 
 
 def decode_answer(line: bytes, op: Op) -> tuple[int | None, Answer | Refusal]:
     """The id and the answer in a line, to a request of that kind; keys that are not known are left out. Raises
     BadMessage."""
-    body = object_in(line, MOST_ANSWER_BYTES)
-    id = body.get("id")
-    if body.get("v") != VERSION or not (id is None or type(id) is int) or type(body.get("ok")) is not bool:
+    id, body = answer_in(line, MOST_ANSWER_BYTES, VERSION)
+    if type(body.get("ok")) is not bool:
         raise BadMessage(f"it is no answer of version {VERSION}")
     if body["ok"]:
-        return id, read(ANSWERS[op], body)
-    return id, read(Refusal, body.get("error"))
+        return id, decode(ANSWERS[op], body, strict=True)
+    return id, decode(Refusal, body.get("error"), strict=True)

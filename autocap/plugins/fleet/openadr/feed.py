@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.watching import Said
-from autocap.runlog.codec import decode, encode
-from autocap.runlog.json_text import parse
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
 from autocap.wire.line_process import MOST_BYTES, LineProcess
 
 SILENT_S = 30.0  # of the process that asks: then another one does

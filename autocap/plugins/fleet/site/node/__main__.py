@@ -10,7 +10,7 @@ from autocap.job.blas_threads import one_thread
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.supervising import supervised
 from autocap.plugins.fleet.nodes.agent.spare import awaited
-from autocap.runlog.codec import decode
+from autocap.wire.codec import decode
 
 
 def main(argv: Sequence[str]) -> int:
