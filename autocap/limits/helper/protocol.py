@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.wire import Lines
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import BadMessage, answer_in, line_of, request_in
 
-__all__ = ["BadMessage", "Lines", "Restored"]  # what is spoken with, beside what stands here
+__all__ = ["BadMessage", "Restored"]  # what is spoken with, beside what stands here
 
 VERSION = 1
 SOCKET_VARIABLE = "AUTOCAP_HELPER"  # names another socket than the usual one

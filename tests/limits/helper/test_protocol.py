@@ -28,7 +28,6 @@ from autocap.limits.helper.protocol import (
     encode_answer,
     encode_request,
 )
-from autocap.limits.helper.wire import Lines
 from autocap.wire.json_lines import BadMessage, NotALine
 
 WATTS = st.floats(min_value=-1e6, max_value=1e6)
@@ -172,25 +171,3 @@ def test_no_text_that_leaves_moves_a_terminal_or_ends_a_line():
     assert line.count(b"\n") == 1
     _, answer = decode_answer(line, Op.SET)
     assert answer.text.startswith("a\\x1b[2J\\n\\u202ebbb")
-
-
-@given(st.lists(st.binary(max_size=12).filter(lambda data: b"\n" not in data), max_size=6), st.data())
-def test_lines_are_the_same_however_they_arrive(lines, data):
-    stream, read, found = b"".join(line + b"\n" for line in lines), Lines(16), []
-    while stream:
-        count = data.draw(st.integers(1, len(stream)))
-        read.feed(stream[:count])
-        stream = stream[count:]
-        while (line := read.take()) is not None:
-            found.append(line[:-1])
-    assert found == lines
-    assert read.held == 0
-
-
-def test_a_line_that_is_too_long_is_refused_before_its_end_has_come():
-    read = Lines(16)
-    read.feed(b"x" * 15)
-    assert read.take() is None
-    read.feed(b"x")
-    with pytest.raises(NotALine, match="longer than 16 bytes"):
-        read.take()

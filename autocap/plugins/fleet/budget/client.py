@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.controller.known_curve import KnownCurve
-from autocap.errors import GuardError, LimitRefused
+from autocap.errors import GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
-from autocap.plugins.fleet.budget.calling import Call, ManagerLost, call
+from autocap.plugins.fleet.budget.calling import Call, call
 from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
@@ -62,7 +62,7 @@ class BudgetGuardian:
             devices = tuple(gpu.uuid for gpu in self._gpus)
             joined = self._call.ask(Join(devices=devices, pid=self._job_pid), Joined)
             if len(joined.original_w) != len(self._gpus):
-                raise ManagerLost("the budget's manager answered something else than it was asked")
+                raise PeerLost("the budget's manager answered something else than it was asked")
             self.original_w, self.ceiling_w = joined.original_w, joined.ceiling_w
             self._notes += joined.notes
             self.set_caps([self._below_ceiling_w(original_w) for original_w in self.original_w])
@@ -105,8 +105,8 @@ class BudgetGuardian:
                     raise error_of(answer)
             self._hear(there)
             if there.mute_s > _MUTE_S:
-                raise ManagerLost(f"the budget's manager has not answered for {_MUTE_S:g} s")
-        except ManagerLost as error:
+                raise PeerLost(f"the budget's manager has not answered for {_MUTE_S:g} s")
+        except PeerLost as error:
             self._drop()
             raise GuardError(
                 f"{error}; the limits found are put back by it, or by its watchdog, and the budget holds the job again "

@@ -13,11 +13,10 @@ from dataclasses import MISSING, dataclass, fields
 from typing import get_args
 
 from autocap.limits.helper.protocol import Code, Refusal
-from autocap.limits.helper.wire import Lines
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import BadMessage, Json, answer_in, line_of, request_in
 
-__all__ = ["BadMessage", "Code", "Lines", "Refusal"]
+__all__ = ["BadMessage", "Code", "Refusal"]
 
 VERSION = 1
 MOST_BYTES = 262_144  # of a line, with its newline

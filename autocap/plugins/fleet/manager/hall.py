@@ -59,8 +59,8 @@ class Hall(Reception):
         """A tuner has another ceiling."""
         for visitor in self._visitors.values():
             if visitor.tenant is tenant:
-                visitor.say(encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
-                visitor.flush()
+                self._say(visitor, encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
+                visitor.lines.flush()
 
     def _left(self, visitor: Visitor) -> None:
         if visitor.tenant is not None:

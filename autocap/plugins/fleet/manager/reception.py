@@ -14,6 +14,7 @@ from autocap.limits.helper.bounds import Bounds, Buckets, Rate
 from autocap.limits.helper.guests import Guests
 from autocap.limits.helper.who import Peer
 from autocap.plugins.fleet.budget.words import (
+    MOST_BYTES,
     Answer,
     Ask,
     BadMessage,
@@ -29,12 +30,14 @@ from autocap.plugins.fleet.budget.words import (
     encode_answer,
 )
 from autocap.plugins.fleet.manager.visitor import Visitor
+from autocap.wire.stream import LineStream
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 2048  # connections that are taken before anything else is done
 _WORDS = Rate(burst=400, per_s=200)  # of one user; who says more waits
 _BYTES_A_WORD = 512  # a long one counts for several
+_MOST_WAITING = 1 << 20  # bytes that a client has not taken
 
 
 class Control(Protocol):
@@ -73,7 +76,9 @@ class Reception:
         """Have a poll wake up for whoever speaks."""
         poll.register(self._listener, select.POLLIN)
         for fd, visitor in self._visitors.items():
-            wanted = (0 if visitor.put_off else select.POLLIN) | (select.POLLOUT if visitor.waiting else 0)
+            wanted = (0 if visitor.put_off is not None else select.POLLIN) | (
+                select.POLLOUT if visitor.lines.waiting else 0
+            )
             if wanted:  # else it would wake up for one who has gone meanwhile, again and again
                 poll.register(fd, wanted)
 
@@ -84,9 +89,9 @@ class Reception:
                 if not self._accept():
                     break
         for fd, visitor in list(self._visitors.items()):
-            if fd in ready or visitor.put_off:
+            if fd in ready or visitor.put_off is not None:
                 self._hear(visitor)
-                visitor.flush()
+                visitor.lines.flush()
         self._dismiss()
 
     def pass_time(self) -> None:
@@ -98,7 +103,7 @@ class Reception:
 
     def close(self) -> None:
         for visitor in self._visitors.values():
-            visitor.flush()
+            visitor.lines.flush()
             visitor.connection.close()
         self._visitors.clear()
 
@@ -125,18 +130,21 @@ class Reception:
         if isinstance(guest, Refusal):
             refuse(connection, encode_answer(None, guest))
             return True
-        self._visitors[fd] = Visitor(connection=connection, guest=guest)
+        self._visitors[fd] = Visitor(
+            connection=connection, lines=LineStream(connection, connection, MOST_BYTES), guest=guest
+        )
         return True
 
     def _show_out(self, fd: int) -> None:
         self._visitors[fd].over = True
 
     def _hear(self, visitor: Visitor) -> None:
-        if not visitor.put_off:
-            visitor.hear(self._now())
+        if visitor.put_off is None:
+            self._read(visitor)
         while not visitor.over:
             try:
-                line = visitor.next_line()
+                line, visitor.put_off = visitor.put_off, None
+                line = visitor.lines.take() if line is None else line
                 if line is None:
                     return
                 if self._words.take(visitor.peer.account) > 0:
@@ -147,14 +155,23 @@ class Reception:
             except BadMessage as error:
                 visitor.over = error.id is None
                 refusal = Refusal(code=Code.BAD_MESSAGE, text=f"not understood: {error}")
-                visitor.say(encode_answer(error.id, refusal))
+                self._say(visitor, encode_answer(error.id, refusal))
                 continue
             answer: Answer | Refusal
             try:
                 answer = self._asked(visitor, request)
             except Refused as error:
                 answer = error.refusal
-            visitor.say(encode_answer(id, answer))
+            self._say(visitor, encode_answer(id, answer))
+
+    def _read(self, visitor: Visitor) -> None:
+        if visitor.lines.read():
+            visitor.guest.heard_s = self._now()
+        visitor.over |= visitor.lines.ended
+
+    def _say(self, visitor: Visitor, line: bytes) -> None:
+        visitor.lines.say(line)
+        visitor.over |= visitor.lines.broken or visitor.lines.waiting > _MOST_WAITING
 
     def _counts(self, visitor: Visitor, words: float) -> None:
         """What was said takes as long as so many words."""

@@ -33,7 +33,7 @@ from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.plugins.fleet.nodes.sharing import Share
 from autocap.wire.line_process import write_whole
-from autocap.wire.lines import Lines
+from autocap.wire.stream import LineStream
 
 try:
     import ray
@@ -70,7 +70,7 @@ class Relay:
         self._actors, self._out, self._apart = dict(actors), out, apart
         self._given: dict[int, set[int]] = {}  # of which others each group's first has the actors
         self._said_lost: set[int] = set()
-        self._lines = Lines(_MOST_BYTES)
+        self._controller = LineStream(0, None, _MOST_BYTES)
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
@@ -81,11 +81,10 @@ class Relay:
 
     def read(self) -> None:
         """Take what stands on our standard input."""
-        data = os.read(0, _MOST_BYTES)
-        if not data:
+        self._controller.read(_MOST_BYTES)
+        if self._controller.ended:
             self.ended.set()
-            return
-        self._pass(self._lines.feed(data))
+        self._pass(self._controller.lines())
 
     def _pass(self, lines: Sequence[bytes]) -> None:
         """Start a call of each group that is spoken to."""

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
-        outbox.drain(_LAST_WORDS_S)
+        outbox.deliver(_LAST_WORDS_S)
     return 0
 
 
@@ -94,14 +94,14 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, signals: int, clock: Clock
     stdin = sys.stdin.fileno()
     while not agent.is_leaving:
         wait_s = max(0.0, agent.next_s - clock.now())
-        ready, _, _ = select.select([stdin, signals], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        ready, _, _ = select.select([stdin, signals], [], [], wait_s if not outbox.waiting else min(wait_s, _BUSY_S))
         if stdin in ready:
-            for message in inbox.read():
+            for message in inbox.messages():
                 agent.hear(message)
             if inbox.speaks:
                 agent.spoken()
         signums = os.read(signals, _MOST_SIGNALS) if signals in ready else b""
-        if set(signums) & set(_ENDING) or inbox.has_ended or outbox.is_broken:
+        if set(signums) & set(_ENDING) or inbox.ended or outbox.broken:
             agent.told_to_end() if signums else agent.leave()
             return
         if signums:

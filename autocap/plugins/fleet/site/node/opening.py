@@ -84,7 +84,7 @@ def manage_part(plan: BudgetConfig, number: int, node: str, out: int, leash: int
         told.failed(f"an internal fault: {type(error).__name__}: {error}")
         raise
     finally:
-        outbox.drain(_LAST_WORDS_S)
+        outbox.deliver(_LAST_WORDS_S)
     return status
 
 

@@ -92,13 +92,13 @@ class Tie:
     def watch(self, poll: "select.poll") -> None:
         """As `Ears` has it. A site whose line has ended may come back by another one, and is waited for."""
         self._hall.watch(poll)
-        if not self._inbox.has_ended:
+        if not self._inbox.ended:
             poll.register(self._inbox.fd, select.POLLIN)
 
     def serve(self, ready: set[int]) -> None:
         """As `Ears` has it. Raises as the steward."""
         if self._inbox.fd in ready:
-            for message in self._inbox.read():
+            for message in self._inbox.messages():
                 if self._bond.hear(self._clock.now(), message):
                     self._tell(anyway=True)
             if self._bond.end is not None:
@@ -117,7 +117,7 @@ class Tie:
         books = self._bond.books()
         if anyway or self._said is None or _news(books) != _news(self._said):
             self._said = books
-            if not self._outbox.is_broken:
+            if not self._outbox.broken:
                 self._outbox.put(books)
 
 
