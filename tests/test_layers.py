@@ -186,8 +186,10 @@ def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
             yield node.func.attr, node.args
 
 
-def test_only_the_wire_cuts_bytes_into_lines() -> None:
+def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
     outside = [name for name in SOURCES if not name.startswith("wire.")]
+    accepting = {name for name in outside for method, _ in _calls(name) if method == "accept"}
+    assert accepting == {"reports.prometheus.server"}  # it speaks HTTP, on asyncio
     ends = (b"\n", b"\r", b"\r\n")
     cutting = {
         name

@@ -1,6 +1,8 @@
 """A client's end of a connection: requests out, answers back in their order, each waited for so long."""
 
+import os
 import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +29,7 @@ class Client(Generic[Q, A]):
         self._socket = dialled(path, within_s)
         self._stream = LineStream(self._socket, self._socket, most_bytes)
         self.heard_s = time.monotonic()
+        _live.add(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -116,3 +119,15 @@ class Client(Generic[Q, A]):
     def _is_unasked(self, id: int | None, answer: A) -> bool:
         """Whether it is no answer to a request, and was taken in. Raises PeerLost where it ends the connection."""
         return False
+
+
+_live: "weakref.WeakSet[Client[Any, Any]]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked child must not keep a connection open beyond its parent's death."""
+    for client in list(_live):
+        client.close()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -4,13 +4,12 @@ holds up nobody else."""
 import logging
 import select
 import socket
-from contextlib import suppress
 
 from autocap.limits.helper.conversation import Conversation
-from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
+from autocap.limits.helper.peer_process import PeerProcess
 from autocap.limits.helper.protocol import MOST_REQUEST_BYTES
-from autocap.limits.helper.who import PeerProcess
+from autocap.wire.guests import Guest
 from autocap.wire.json_lines import BadMessage
 from autocap.wire.stream import LineStream
 
@@ -100,11 +99,3 @@ class _Attendant:
         if self._stream.deliver(self._house.bounds.send_s):
             return None
         return "the client has closed the connection" if self._stream.broken else "the client does not read its answers"
-
-
-def refuse(connection: socket.socket, answer: bytes) -> None:
-    """Say why a client is not served, as far as it listens, and close."""
-    with suppress(OSError):
-        connection.setblocking(False)
-        connection.send(answer, socket.MSG_NOSIGNAL)
-    connection.close()

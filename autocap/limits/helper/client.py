@@ -7,7 +7,6 @@ limits back that it found. Whether a limit that it requested is enforced we see 
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -89,13 +88,11 @@ class RemoteGuardian:
 
     def __enter__(self) -> "RemoteGuardian":
         self._original_w = self._lend(_LEND_WITHIN_S)
-        _live.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         if os.getpid() != self._pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             return
-        _live.discard(self)
         if self._connection is not None:
             with suppress(PeerLost, Refused):  # the end of the connection has the limits put back as well
                 for one in self._connection.ask(Op.GIVE_BACK, PutBack).restored:
@@ -329,15 +326,3 @@ class RemoteGuardian:
 
 def _watts(limits_w: Sequence[float | None]) -> str:
     return "/".join("no limit" if limit_w is None else f"{limit_w:g} W" for limit_w in limits_w)
-
-
-_live: "weakref.WeakSet[RemoteGuardian]" = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A forked child must not keep the connection open beyond its parent's death."""
-    for guardian in list(_live):
-        guardian._drop()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

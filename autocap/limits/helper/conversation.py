@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from autocap.errors import AutocapError, GuardError
 from autocap.limits import Restored
-from autocap.limits.helper.bounds import Bucket
-from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
 from autocap.limits.helper.lease import ASKED, Lease, Refused, refusal_of, refused
 from autocap.limits.helper.protocol import (
@@ -31,6 +29,8 @@ from autocap.limits.helper.protocol import (
 )
 from autocap.limits.vital_signs import HANG_S, Look, is_hung
 from autocap.version import __version__
+from autocap.wire.bounds import Bucket
+from autocap.wire.guests import Guest
 from autocap.wire.json_lines import NotALine
 
 log = logging.getLogger(__name__)

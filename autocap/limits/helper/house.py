@@ -10,7 +10,6 @@ from pathlib import Path
 
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
-from autocap.limits.helper.bounds import Bounds, Buckets
 from autocap.limits.helper.computing import Computing, computing, uid_of
 from autocap.limits.helper.loans import Loans
 from autocap.limits.helper.machine import PACKAGE, Lendable, Machine
@@ -18,10 +17,11 @@ from autocap.limits.helper.policy import Grant, Policy
 from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused
 from autocap.limits.helper.protocol import Holder, Offer
 from autocap.limits.helper.shared_look import SharedLook
-from autocap.limits.helper.who import Peer
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
 from autocap.records import CapRange, GpuInfo
+from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)
 

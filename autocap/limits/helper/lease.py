@@ -11,7 +11,7 @@ from autocap.limits.helper.house import House, Terms
 from autocap.limits.helper.loans import InUse
 from autocap.limits.helper.machine import Lendable
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
-from autocap.limits.helper.who import Peer
+from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)
 

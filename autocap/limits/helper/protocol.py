@@ -16,6 +16,7 @@ from typing import Literal
 
 from autocap.limits.guarded_limit import Restored
 from autocap.wire.codec import decode, encode
+from autocap.wire.guests import TurnedAway
 from autocap.wire.json_lines import BadMessage, answer_in, line_of, request_in
 
 __all__ = ["BadMessage", "Restored"]  # what is spoken with, beside what stands here
@@ -223,6 +224,15 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     else:
         body.update(said)
     return line_of(body, MOST_ANSWER_BYTES)
+
+
+def encode_refused(why: TurnedAway) -> bytes:
+    """What somebody is told who is not served."""
+    return encode_answer(None, refusal_of_entry(why))
+
+
+def refusal_of_entry(why: TurnedAway) -> Refusal:
+    return Refusal(code=Code(why.code), text=why.text, wait_s=why.wait_s)
 
 
 def decode_request(line: bytes) -> Request:

@@ -18,15 +18,14 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable, PeerLost
 from autocap.limits import Guardian
-from autocap.limits.helper import listening
-from autocap.limits.helper.bounds import Bounds, Rate
 from autocap.limits.helper.connection import Connection, Refused
 from autocap.limits.helper.house import House
-from autocap.limits.helper.listening import NotListening
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
-from autocap.wire import stream
+from autocap.wire import listening, stream
+from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.listening import NotListening
 from autocap.wire.stream import dialled
 from bench.faults.virtual import Unwatched
 from bench.helper import people

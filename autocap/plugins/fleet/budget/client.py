@@ -7,7 +7,6 @@ gives them; the limits that it found are back when the budget ends.
 
 import os
 import time
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -69,15 +68,12 @@ class BudgetGuardian:
         except BaseException:
             self._drop()
             raise
-        _live.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if os.getpid() == self._pid:
-            _live.discard(self)
-            if self._call is not None:
-                with suppress(GuardError):
-                    self._call.ask(Leave(), Left, _SET_WITHIN_S)
+        if os.getpid() == self._pid and self._call is not None:
+            with suppress(GuardError):
+                self._call.ask(Leave(), Left, _SET_WITHIN_S)
         self._drop()
 
     def rehearse(self) -> None:
@@ -166,15 +162,3 @@ class BudgetGuardian:
         there, self._call = self._call, None
         if there is not None:
             there.close()
-
-
-_live: "weakref.WeakSet[BudgetGuardian]" = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A forked child must not keep the connection open beyond its parent's death."""
-    for guardian in list(_live):
-        guardian._drop()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

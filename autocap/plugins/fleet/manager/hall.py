@@ -25,10 +25,9 @@ from autocap.plugins.fleet.budget.words import (
 )
 from autocap.plugins.fleet.manager.claims import NoClaim, claimed
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.reception import Control, Reception, Refused, is_owner, refused
+from autocap.plugins.fleet.manager.reception import Control, Guest, Reception, Refused, is_owner, refused
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
-from autocap.plugins.fleet.manager.visitor import Visitor
 
 _DEED = 25.0  # words: what touches devices counts for as many
 SILENT_S = 1.5  # of a tuner: then its devices get what the budget gives them, until it is heard again
@@ -59,16 +58,16 @@ class Hall(Reception):
         """A tuner has another ceiling."""
         for visitor in self._visitors.values():
             if visitor.tenant is tenant:
-                self._say(visitor, encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
-                visitor.lines.flush()
+                visitor.say(encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
+                visitor.stream.flush()
 
-    def _left(self, visitor: Visitor) -> None:
+    def _left(self, visitor: Guest) -> None:
         if visitor.tenant is not None:
             self._steward.release(self._now(), visitor.tenant)
 
     # The requests.
 
-    def _join(self, visitor: Visitor, request: Request) -> Joined:
+    def _join(self, visitor: Guest, request: Request) -> Joined:
         assert isinstance(request, Join)
         if visitor.tenant is not None:
             raise refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
@@ -92,7 +91,7 @@ class Hall(Reception):
             ceiling_w=tenant.ceiling_w,
         )
 
-    def _set(self, visitor: Visitor, request: Request) -> Done:
+    def _set(self, visitor: Guest, request: Request) -> Done:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
         self._counts(visitor, _DEED)
@@ -104,12 +103,12 @@ class Hall(Reception):
         self._steward.set_caps(self._now(), tenant, request.watts)
         return Done()
 
-    def _beat(self, visitor: Visitor, request: Request) -> Told:
+    def _beat(self, visitor: Guest, request: Request) -> Told:
         tenant = self._tenant(visitor)
         put_back, tenant.put_back, tenant.silent = tenant.put_back, False, False
         return Told(ceiling_w=tenant.ceiling_w, put_back=put_back)
 
-    def _known(self, visitor: Visitor, request: Request) -> Done:
+    def _known(self, visitor: Guest, request: Request) -> Done:
         assert isinstance(request, Known)
         tenant = self._tenant(visitor)
         try:
@@ -127,13 +126,13 @@ class Hall(Reception):
         self._steward.learn(self._now(), tenant, curve)
         return Done()
 
-    def _leave(self, visitor: Visitor, request: Request) -> Left:
+    def _leave(self, visitor: Guest, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
         visitor.guest.lent_no_more()
         self._steward.release(self._now(), tenant)
         return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 
-    def _tenant(self, visitor: Visitor) -> Tenant:
+    def _tenant(self, visitor: Guest) -> Tenant:
         if visitor.tenant is None:
             raise refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
         if not self._steward.is_here(visitor.tenant):

@@ -20,7 +20,6 @@ from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavai
 from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
-from autocap.limits.helper import listening
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_paths
@@ -47,6 +46,7 @@ from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.session.roles import LimitGuard
 from autocap.version import __version__
+from autocap.wire import listening
 
 LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
 

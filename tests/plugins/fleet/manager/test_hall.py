@@ -14,7 +14,6 @@ import pytest
 from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused, PeerLost
 from autocap.job.processes import own_identity
-from autocap.limits.helper import listening
 from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
 from autocap.plugins.fleet.budget.words import (
@@ -33,6 +32,7 @@ from autocap.plugins.fleet.budget.words import (
     encode_request,
 )
 from autocap.plugins.fleet.manager.hall import SILENT_S, Hall
+from autocap.wire import listening
 from bench.helper import people
 from tests.doubles.crowd import Crowd
 from tests.doubles.waiting import eventually
