@@ -146,7 +146,8 @@ def _raise_descriptor_limit() -> None:
 
 def _show(as_json: bool) -> None:
     from autocap.errors import AutocapError
-    from autocap.limits.helper.connection import Connection, Refused
+    from autocap.limits.helper.connection import Connection
+    from autocap.wire.refusal import Refused
 
     path = socket_path()
     connection = Connection(path)

@@ -95,20 +95,20 @@ def _refused() -> Any:
     raise BadMessage("it is not of the type that is expected there")  # what it is instead is not ours to show
 
 
-def _float(value: Any) -> float:
+def _float(value: Any) -> Any:
     if type(value) is float:
         return value
     if value is None:
         return math.inf
     try:
-        return float(value) if type(value) is int else cast(float, _refused())
+        return float(value) if type(value) is int else _refused()
     except OverflowError:
-        return cast(float, _refused())
+        return _refused()
 
 
-def _finite(value: Any) -> float:
+def _finite(value: Any) -> Any:
     is_number = type(value) in (int, float) and abs(value) < MOST_WHOLE
-    return float(value) if is_number else cast(float, _refused())
+    return float(value) if is_number else _refused()
 
 
 def _escaped(value: Any) -> str:

@@ -5,23 +5,13 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.refusal import Code, Refusal
 from autocap.wire.subordinates import owner_of
 from autocap.wire.who import Peer, is_nobody_known, peer_of, uid_at
 
 _IDLE_S = 1.0  # of a connection that makes room for another one of its own user
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnedAway:
-    """Why somebody is not served: a word, and a sentence. wait_s: seconds until they may try again."""
-
-    code: Literal["not_allowed", "too_fast", "too_many"]
-    text: str
-    wait_s: float | None = None
 
 
 class Guest:
@@ -70,7 +60,7 @@ class Guests:
         self._lock = threading.Lock()
         self._there: set[Guest] = set()
 
-    def greet(self, connection: socket.socket) -> Peer | TurnedAway:
+    def greet(self, connection: socket.socket) -> Peer | Refusal:
         """Who has connected, or why they are not listened to. A flood is turned away before it is looked at closely.
         Raises OSError."""
         uid = uid_at(connection)
@@ -79,16 +69,16 @@ class Guests:
         wait_s = 0.0 if is_ours else self._connects.take(uid if owner is None else owner)
         if wait_s == 0 and is_nobody_known(uid):
             text = "you come from a user namespace whose users cannot be told apart here; connect from outside of it"
-            return TurnedAway(code="not_allowed", text=text)
+            return Refusal(code=Code.NOT_ALLOWED, text=text)
         peer = peer_of(connection) if wait_s == 0 else None
         if is_ours and peer is not None:
             wait_s = self._connects.take(peer.account)
         if peer is None or wait_s > 0:
             text = f"user {uid} connects too often; wait {wait_s:.2f} s"
-            return TurnedAway(code="too_fast", text=text, wait_s=wait_s)
+            return Refusal(code=Code.TOO_FAST, text=text, wait_s=wait_s)
         return peer
 
-    def admit(self, peer: Peer, close: Callable[[], object]) -> Guest | TurnedAway:
+    def admit(self, peer: Peer, close: Callable[[], object]) -> Guest | Refusal:
         """A new connection, or why there can be none."""
         with self._lock:
             refusal = self._make_room(peer)
@@ -103,14 +93,14 @@ class Guests:
         with self._lock:
             self._there.discard(guest)
 
-    def _make_room(self, peer: Peer) -> TurnedAway | None:
+    def _make_room(self, peer: Peer) -> Refusal | None:
         counts = Counter(one.peer.account for one in self._there)
         own = counts[peer.account]
         if own >= self._bounds.clients_of_uid:
             before_s = self._now() - _IDLE_S
             if self._show_out([one for one in self._there if one.peer.account == peer.account], before_s):
                 return None
-            return TurnedAway(code="too_many", text=f"{own} connections of {peer.name} are open; close one of them")
+            return Refusal(code=Code.TOO_MANY, text=f"{own} connections of {peer.name} are open; close one of them")
         others = [one for one in self._there if not _has_places(one.peer)]
         taken = len(self._there) if _has_places(peer) else len(others)
         most = self._bounds.clients - (0 if _has_places(peer) else self._bounds.kept_places)
@@ -120,7 +110,7 @@ class Guests:
         largest = max((counts[one.peer.account] for one in crowded), default=0)
         if self._show_out([one for one in crowded if counts[one.peer.account] == largest], self._now()):
             return None
-        return TurnedAway(code="too_many", text=f"{taken} clients are connected; try again later")
+        return Refusal(code=Code.TOO_MANY, text=f"{taken} clients are connected; try again later")
 
     def _show_out(self, some: list[Guest], before_s: float) -> bool:
         """Whether one of some, which was last heard before that, has made room."""

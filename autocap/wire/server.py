@@ -11,8 +11,9 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from autocap.wire.bounds import Bounds, Buckets, Rate
-from autocap.wire.guests import Guest, Guests, TurnedAway
+from autocap.wire.guests import Guest, Guests
 from autocap.wire.json_lines import BadMessage
+from autocap.wire.refusal import Refusal
 from autocap.wire.stream import LineStream
 from autocap.wire.who import Peer
 
@@ -29,7 +30,7 @@ class Door:
     away."""
 
     def __init__(
-        self, listener: socket.socket, bounds: Bounds, now: Callable[[], float], told: Callable[[TurnedAway], bytes]
+        self, listener: socket.socket, bounds: Bounds, now: Callable[[], float], told: Callable[[Refusal], bytes]
     ) -> None:
         self._listener, self._now, self._told = listener, now, told
         self._again_s = now()
@@ -66,7 +67,7 @@ class Door:
             else:
                 self.turn_away(connection, guest)
 
-    def turn_away(self, connection: socket.socket, why: TurnedAway) -> None:
+    def turn_away(self, connection: socket.socket, why: Refusal) -> None:
         """Say why a client is not served, as far as it listens, and close."""
         with connection, suppress(OSError):
             connection.setblocking(False)
@@ -112,7 +113,7 @@ class Server(Generic[T]):
         most_bytes: int,
         at_once: int,
         now: Callable[[], float],
-        told: Callable[[TurnedAway], bytes],
+        told: Callable[[Refusal], bytes],
     ) -> None:
         self._listener, self._now = listener, now
         self._most_bytes, self._at_once, self._bounds = most_bytes, at_once, Bounds()

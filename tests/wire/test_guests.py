@@ -5,7 +5,8 @@ from pathlib import Path
 
 from autocap.clock import VirtualClock
 from autocap.wire.bounds import Bounds
-from autocap.wire.guests import Guest, Guests, TurnedAway
+from autocap.wire.guests import Guest, Guests
+from autocap.wire.refusal import Code, Refusal
 from autocap.wire.subordinates import Subordinates
 from autocap.wire.who import Peer
 
@@ -21,9 +22,7 @@ class Room:
         self.guests = Guests(bounds, self.clock.now)
         self.closed: list[int] = []
 
-    def come(
-        self, uid: int, *, subordinate_to: int | None = None, namespace: str | None = "here"
-    ) -> Guest | TurnedAway:
+    def come(self, uid: int, *, subordinate_to: int | None = None, namespace: str | None = "here") -> Guest | Refusal:
         peer = Peer(uid=uid, pid=1, groups=(), subordinate_to=subordinate_to, namespace=namespace)
         self.clock.wait_until(self.clock.now() + 0.01)
         return self.guests.admit(peer, lambda: self.closed.append(uid))
@@ -33,7 +32,7 @@ class Room:
         return [one for one in found if isinstance(one, Guest)]
 
 
-def came(found: Sequence[Guest | TurnedAway]) -> list[bool]:
+def came(found: Sequence[Guest | Refusal]) -> list[bool]:
     return [isinstance(one, Guest) for one in found]
 
 
@@ -44,7 +43,7 @@ def test_who_has_fewer_connections_takes_the_place_of_the_longest_silent_one_of_
     assert isinstance(room.come(CAROL), Guest)
     assert isinstance(room.come(CAROL), Guest)
     assert room.closed == [ALICE, ALICE]
-    assert isinstance(room.come(CAROL), TurnedAway)  # all have as many now
+    assert isinstance(room.come(CAROL), Refusal)  # all have as many now
 
 
 def test_a_connection_to_which_something_is_lent_makes_no_room() -> None:
@@ -66,12 +65,12 @@ def test_root_gets_in_however_many_others_there_are() -> None:
     for uid in (ALICE, BOB, CAROL):
         for one in room.crowd(uid, 2):
             one.lend()
-    assert isinstance(room.come(DAVE), TurnedAway)
+    assert isinstance(room.come(DAVE), Refusal)
     assert came([room.come(0), room.come(0)]) == [True, True]
     assert room.closed == []
     for uid in range(30_000, 30_010):
         room.come(uid)
-    assert isinstance(room.come(0), TurnedAway)  # eight are lent to, or are root's own
+    assert isinstance(room.come(0), Refusal)  # eight are lent to, or are root's own
 
 
 def test_the_root_of_a_container_is_not_ours() -> None:
@@ -87,13 +86,13 @@ def test_an_idle_connection_of_the_same_user_makes_room_and_a_busy_one_does_not(
     room = Room()
     guests = room.crowd(ALICE, 4)
     refusal = room.come(ALICE)
-    assert refusal.code == "too_many"
+    assert refusal.code is Code.TOO_MANY
     room.clock.wait_until(room.clock.now() + 2.0)
     for one in guests[:3]:
         one.heard_s = room.clock.now()
     assert isinstance(room.come(ALICE), Guest)
     assert guests[3].lend() is False
-    assert isinstance(room.come(ALICE), TurnedAway)
+    assert isinstance(room.come(ALICE), Refusal)
 
 
 def test_subordinate_users_count_as_their_owner() -> None:

@@ -26,10 +26,11 @@ from autocap.errors import (
 )
 from autocap.limits.asking import ForeignLimit
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.connection import ANSWER_WITHIN_S, A, Connection, Refused, connect, error_of
+from autocap.limits.helper.connection import ANSWER_WITHIN_S, A, Connection, connect, error_of
 from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal, Request
 from autocap.limits.helper.reading import read_back, reads_original
 from autocap.records import GpuInfo, same_limit, same_limits
+from autocap.wire.refusal import Refused
 
 logger = logging.getLogger(__name__)
 

@@ -37,23 +37,11 @@ from autocap.limits.helper.protocol import (
     encode_request,
 )
 from autocap.wire.client import Client
+from autocap.wire.refusal import Refused
 
 A = TypeVar("A", bound=Answer)
 ANSWER_WITHIN_S = 5.0  # also by one that is only started by our asking
 _LEAST_S = 0.1
-
-
-class Refused(Exception):
-    """The helper did not do what it was asked."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
-
-    @property
-    def wait_s(self) -> float | None:
-        """Seconds until it may be asked again; `None` where that is of no use."""
-        return self.refusal.wait_s if self.refusal.code is Code.TOO_FAST else None
 
 
 class ConnectedTooOften(ActuatorUnavailable):

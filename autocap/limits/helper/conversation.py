@@ -7,7 +7,7 @@ from collections.abc import Callable
 from autocap.errors import AutocapError, GuardError
 from autocap.limits import Restored
 from autocap.limits.helper.house import House
-from autocap.limits.helper.lease import ASKED, Lease, Refused, refusal_of, refused
+from autocap.limits.helper.lease import ASKED, Lease, refusal_of
 from autocap.limits.helper.protocol import (
     Answer,
     BadMessage,
@@ -32,6 +32,7 @@ from autocap.version import __version__
 from autocap.wire.bounds import Bucket
 from autocap.wire.guests import Guest
 from autocap.wire.json_lines import NotALine
+from autocap.wire.refusal import Refused, refused
 
 log = logging.getLogger(__name__)
 

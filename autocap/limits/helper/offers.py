@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autocap.errors import ActuatorUnavailable, PeerLost
-from autocap.limits.helper.connection import Refused, connect
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import (
     MOST_DEVICES,
     BadMessage,
@@ -17,6 +17,7 @@ from autocap.limits.helper.protocol import (
     Op,
     Status,
 )
+from autocap.wire.refusal import Refused
 
 log = logging.getLogger(__name__)
 

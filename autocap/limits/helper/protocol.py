@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
 
 from autocap.limits.guarded_limit import Restored
 from autocap.wire.codec import decode, encode
-from autocap.wire.guests import TurnedAway
 from autocap.wire.json_lines import BadMessage, answer_in, line_of, request_in
+from autocap.wire.refusal import Code, Refusal
 
-__all__ = ["BadMessage", "Restored"]  # what is spoken with, beside what stands here
+__all__ = ["BadMessage", "Code", "Refusal", "Restored"]  # what is spoken with, beside what stands here
 
 VERSION = 1
 SOCKET_VARIABLE = "AUTOCAP_HELPER"  # names another socket than the usual one
@@ -47,21 +46,6 @@ class Op(StrEnum):
     END_LEASES = "end_leases"
 
 
-class Code(StrEnum):
-    """Why a request was not carried out."""
-
-    BAD_MESSAGE = "bad_message"
-    TOO_FAST = "too_fast"  # wait_s
-    TOO_MANY = "too_many"
-    UNKNOWN_DEVICE = "unknown_device"
-    NOT_ALLOWED = "not_allowed"
-    IN_USE = "in_use"  # uid, pid where they are known
-    NO_LEASE = "no_lease"
-    REFUSED = "refused"  # kind; found_w where it was overtaken
-    FOREIGN = "foreign"  # uuid, expected_w, found_w
-    GUARD = "guard"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """devices: UUIDs, for LEND and END_LEASES. watts: a cap for each device lent, in the order lent, for SET."""
@@ -70,21 +54,6 @@ class Request:
     op: Op
     devices: tuple[str, ...] = ()
     watts: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """The answer to a request that was not carried out. text: a sentence for the user. The rest as the code has it."""
-
-    code: Code
-    text: str
-    wait_s: float | None = None
-    uid: int | None = None
-    pid: int | None = None
-    uuid: str | None = None
-    expected_w: float | None = None
-    found_w: float | None = None
-    kind: Literal["refused", "not_enforced", "overtaken"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,15 +193,6 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     else:
         body.update(said)
     return line_of(body, MOST_ANSWER_BYTES)
-
-
-def encode_refused(why: TurnedAway) -> bytes:
-    """What somebody is told who is not served."""
-    return encode_answer(None, refusal_of_entry(why))
-
-
-def refusal_of_entry(why: TurnedAway) -> Refusal:
-    return Refusal(code=Code(why.code), text=why.text, wait_s=why.wait_s)
 
 
 def decode_request(line: bytes) -> Request:

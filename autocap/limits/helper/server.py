@@ -8,15 +8,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
 from autocap.limits.helper.attendant import attend
 from autocap.limits.helper.house import House
-from autocap.limits.helper.protocol import encode_refused
+from autocap.limits.helper.protocol import encode_answer
 from autocap.limits.recovery import UNSETTLED, Fate, settle
-from autocap.wire.guests import Guest, TurnedAway
+from autocap.wire.guests import Guest
+from autocap.wire.refusal import Code, Refusal
 from autocap.wire.server import Door
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class Server:
         self._stop_fd, self._stopping_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        self._door = Door(listener, house.bounds, house.now, encode_refused)
+        self._door = Door(listener, house.bounds, house.now, partial(encode_answer, None))
         self._settling: threading.Thread | None = None
         self._settled_s = house.now()
 
@@ -79,7 +81,7 @@ class Server:
             self._threads.add(thread)
         if threads >= self._house.bounds.clients + _LEAVING:
             self._gone(thread, guest)
-            why = TurnedAway(code="too_many", text=f"{threads} clients are being served; try again later")
+            why = Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
             self._door.turn_away(connection, why)
             return
         try:

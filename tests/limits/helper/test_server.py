@@ -18,7 +18,7 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable, PeerLost
 from autocap.limits import Guardian
-from autocap.limits.helper.connection import Connection, Refused
+from autocap.limits.helper.connection import Connection
 from autocap.limits.helper.house import House
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
@@ -26,6 +26,7 @@ from autocap.limits.helper.server import Server
 from autocap.wire import listening, stream
 from autocap.wire.bounds import Bounds, Rate
 from autocap.wire.listening import NotListening
+from autocap.wire.refusal import Refused
 from autocap.wire.stream import dialled
 from bench.faults.virtual import Unwatched
 from bench.helper import people

@@ -12,10 +12,9 @@ an unknown is null.
 from dataclasses import MISSING, dataclass, fields
 from typing import get_args
 
-from autocap.limits.helper.protocol import Code, Refusal, refusal_of_entry
 from autocap.wire.codec import decode, encode
-from autocap.wire.guests import TurnedAway
 from autocap.wire.json_lines import BadMessage, Json, answer_in, line_of, request_in
+from autocap.wire.refusal import Code, Refusal
 
 __all__ = ["BadMessage", "Code", "Refusal"]
 
@@ -194,11 +193,6 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     said, is_refusal = _said(answer), isinstance(answer, Refusal)
     said = {key: value for key, value in said.items() if value is not None or not is_refusal}
     return line_of({"v": VERSION, "id": id, "is": type(answer).__name__.lower(), **said}, MOST_BYTES)
-
-
-def encode_refused(why: TurnedAway) -> bytes:
-    """What somebody is told who is not served."""
-    return encode_answer(None, refusal_of_entry(why))
 
 
 def decode_answer(line: bytes) -> tuple[int | None, Answer | Refusal]:

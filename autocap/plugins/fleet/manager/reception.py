@@ -4,7 +4,8 @@ does or leaves undone holds up nobody else."""
 import os
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from autocap.errors import AutocapError
 from autocap.plugins.fleet.budget.words import (
@@ -22,10 +23,10 @@ from autocap.plugins.fleet.budget.words import (
     Weigh,
     decode_request,
     encode_answer,
-    encode_refused,
 )
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.wire.bounds import Rate
+from autocap.wire.refusal import Refused, refused
 from autocap.wire.server import Server, Visitor
 from autocap.wire.who import Peer
 
@@ -33,7 +34,7 @@ _AT_ONCE = 2048  # connections that are taken before anything else is done
 _WORDS = Rate(burst=400, per_s=200)  # of one user; who says more waits
 
 
-Guest = Visitor[Tenant]
+Client = Visitor[Tenant]
 
 
 class Control(Protocol):
@@ -56,16 +57,18 @@ class Reception(Server[Tenant]):
     on the clock of whoever holds it. `serve` raises as the steward does where a limit cannot be set."""
 
     def __init__(self, listener: socket.socket, control: Control, now: Callable[[], float]) -> None:
-        super().__init__(listener, words=_WORDS, most_bytes=MOST_BYTES, at_once=_AT_ONCE, now=now, told=encode_refused)
+        super().__init__(
+            listener, words=_WORDS, most_bytes=MOST_BYTES, at_once=_AT_ONCE, now=now, told=partial(encode_answer, None)
+        )
         self._control = control
-        self._answers: dict[type[Request], Callable[[Guest, Request], Answer]] = {
+        self._answers: dict[type[Request], Callable[[Client, Any], Answer]] = {
             Change: self._change,
             Weigh: self._weigh,
             Ask: lambda visitor, request: self._control.standing(),
             End: self._end,
         }
 
-    def _answered(self, visitor: Guest, line: bytes) -> bytes:
+    def _answered(self, visitor: Client, line: bytes) -> bytes:
         id, request = decode_request(line)
         try:
             return encode_answer(id, self._asked(visitor, request))
@@ -75,7 +78,7 @@ class Reception(Server[Tenant]):
     def _complaint(self, error: BadMessage) -> bytes:
         return encode_answer(error.id, Refusal(code=Code.BAD_MESSAGE, text=f"not understood: {error}"))
 
-    def _asked(self, visitor: Guest, request: Request) -> Answer:
+    def _asked(self, visitor: Client, request: Request) -> Answer:
         answer = self._answers.get(type(request))
         if answer is None:
             raise refused(Code.NO_LEASE, "nothing is lent here; a tuner registers with its node's manager")
@@ -83,47 +86,26 @@ class Reception(Server[Tenant]):
 
     # The requests.
 
-    def _change(self, visitor: Guest, request: Request) -> Done:
-        assert isinstance(request, Change)
-        self._require_control(visitor)
-        try:
-            self._control.change(request.watts, request.policy, f"{visitor.peer.name} asked for it")
-        except AutocapError as error:
-            raise refused(Code.BAD_MESSAGE, str(error)) from error
-        return Done()
+    def _change(self, visitor: Client, request: Change) -> Done:
+        return self._done(visitor, Code.BAD_MESSAGE, partial(self._control.change, request.watts, request.policy))
 
-    def _weigh(self, visitor: Guest, request: Request) -> Done:
-        assert isinstance(request, Weigh)
-        self._require_control(visitor)
-        try:
-            self._control.weigh(request.pid, request.weight, f"{visitor.peer.name} asked for it")
-        except AutocapError as error:
-            raise refused(Code.BAD_MESSAGE, str(error)) from error
-        return Done()
+    def _weigh(self, visitor: Client, request: Weigh) -> Done:
+        return self._done(visitor, Code.BAD_MESSAGE, partial(self._control.weigh, request.pid, request.weight))
 
-    def _end(self, visitor: Guest, request: Request) -> Done:
-        self._require_control(visitor)
-        try:
-            self._control.end(f"{visitor.peer.name} asked for it")
-        except AutocapError as error:
-            raise refused(Code.NOT_ALLOWED, str(error)) from error
-        return Done()
+    def _end(self, visitor: Client, request: End) -> Done:
+        return self._done(visitor, Code.NOT_ALLOWED, self._control.end)
 
-    def _require_control(self, visitor: Guest) -> None:
+    def _done(self, visitor: Client, otherwise: Code, act: Callable[[str], None]) -> Done:
+        """Do what only the owner may ask for. act: is told who wants it."""
         if not is_owner(visitor.peer):
             raise refused(Code.NOT_ALLOWED, f"the budget is not {visitor.peer.name}'s to change; ask who started it")
+        try:
+            act(f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise refused(otherwise, str(error)) from error
+        return Done()
 
 
 def is_owner(peer: Peer) -> bool:
     """Whether it is root, or who holds the budget; not the user of that number in a container."""
     return peer.is_user(0, os.geteuid())
-
-
-class Refused(Exception):
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
-
-
-def refused(code: Code, text: str) -> Refused:
-    return Refused(Refusal(code=code, text=text))

@@ -29,6 +29,7 @@ from typing import Any
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 from autocap.plugins.fleet.nodes import ray_actor
+from autocap.plugins.fleet.nodes.agent.standard_streams import own_stdout
 from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.plugins.fleet.nodes.sharing import Share
@@ -163,8 +164,7 @@ def main(argv: Sequence[str]) -> int:
     which.add_argument("--on", type=lambda text: text.split(","), help="the names of the nodes, by comma")
     parser.add_argument("agent", nargs="*", help="its command line")
     given = parser.parse_args(argv)
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever Ray prints is not for whoever reads the lines
+    out = own_stdout()  # whatever Ray prints is not for whoever reads the lines
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(0))
     if not _connect(given.address, again=bool(given.agent)):

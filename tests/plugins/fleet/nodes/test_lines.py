@@ -6,8 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
 from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import Reading

@@ -13,13 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from autocap.clock import Clock, MonotonicClock
-from autocap.job.processes import ProcessId, boot_id, identify
+from autocap.job.processes import ProcessId, identify
 from autocap.plugins.fleet.nodes.agent.agent import Agent
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.agent.spare import awaited
-from autocap.plugins.fleet.nodes.protocol import VERSION, Begin, Hello
-from autocap.version import __version__
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox, awaited, hello, own_stdout
+from autocap.plugins.fleet.nodes.protocol import Begin
 
 if TYPE_CHECKING:
     from autocap.plugins.fleet.nodes.agent.preparing import Preparation
@@ -29,7 +26,6 @@ _LAST_WORDS_S = 1.0
 _AT_LATEST_S = 2.0  # to have left once we are to, whatever is waited for: a helper, or a driver that hangs
 _MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
-_CLOCK = "/proc/self/ns/time"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
         for module in HEAVY:
             import_module(module)
-        if (told := awaited(sys.stdin.fileno())) is None:
+        if (told := awaited()) is None:
             return 0
         number, node = told.number, told.node
         workers = tuple(worker for pid in told.pids if (worker := identify(pid)) is not None)
@@ -55,8 +51,8 @@ def main(argv: Sequence[str]) -> int:
     for signum in (*_ENDING, signal.SIGTSTP):
         signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
     signals, teller = os.pipe()
-    outbox = Outbox(_own_stdout())
-    outbox.put(_hello(node))
+    outbox = Outbox(own_stdout())
+    outbox.put(hello(node))
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
@@ -108,28 +104,6 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, signals: int, clock: Clock
             agent.stand_still()
         agent.due()
         outbox.flush()
-
-
-def _own_stdout() -> int:
-    """Standard output for protocol lines alone: whatever else writes there, writes to standard error."""
-    own = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return own
-
-
-def _hello(node: str) -> Hello:
-    try:
-        clock_id = os.readlink(_CLOCK)
-    except OSError:  # before Linux 5.6 there is one for all
-        clock_id = ""
-    return Hello(
-        version=VERSION,
-        autocap_version=__version__,
-        node=node,
-        pid=os.getpid(),
-        boot_id=boot_id(),
-        clock_id=clock_id,
-    )
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.lease import Lease
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Message
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.node.books import books_of
