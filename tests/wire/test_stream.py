@@ -39,26 +39,3 @@ def test_a_line_that_is_too_long_is_refused_before_its_end_has_come(ends: tuple[
     stream.read()
     with pytest.raises(NotALine, match="longer than 16 bytes"):
         stream.take()
-
-
-def test_what_is_not_taken_waits_whole_but_for_what_need_not_be_kept(ends: tuple[LineStream, socket.socket]) -> None:
-    stream, theirs = ends
-    while stream.flush():
-        stream.say(b"a" * 400 + b"\n")
-    for number in range(9):
-        stream.say(b"%d" % number * 199 + b"\n", kept=number == 0)
-    assert not stream.deliver(0.01)
-    assert stream.waiting <= 1000
-    heard = b""
-    theirs.setblocking(False)
-    while not stream.flush():
-        heard += theirs.recv(1 << 20)
-    heard += theirs.recv(1 << 20)
-    numbers = [line[:1] for line in heard.split(b"\n") if line and line[:1] != b"a"]
-    assert numbers[0] == b"0"
-    assert numbers[-1] == b"8"
-    assert len(numbers) <= 5
-    theirs.close()
-    stream.say(b"gone\n")
-    assert not stream.deliver(5.0)
-    assert stream.broken

@@ -57,9 +57,7 @@ class Reception(Server[Tenant]):
     on the clock of whoever holds it. `serve` raises as the steward does where a limit cannot be set."""
 
     def __init__(self, listener: socket.socket, control: Control, now: Callable[[], float]) -> None:
-        super().__init__(
-            listener, words=_WORDS, most_bytes=MOST_BYTES, at_once=_AT_ONCE, now=now, told=partial(encode_answer, None)
-        )
+        super().__init__(listener, words=_WORDS, most_bytes=MOST_BYTES, at_once=_AT_ONCE, now=now, told=_told)
         self._control = control
         self._answers: dict[type[Request], Callable[[Client, Any], Answer]] = {
             Change: self._change,
@@ -104,6 +102,11 @@ class Reception(Server[Tenant]):
         except AutocapError as error:
             raise refused(otherwise, str(error)) from error
         return Done()
+
+
+def _told(why: Refusal) -> bytes:
+    """A flood has to be turned away as fast as it comes, and hears nothing."""
+    return b"" if why.code is Code.TOO_FAST else encode_answer(None, why)
 
 
 def is_owner(peer: Peer) -> bool:
