@@ -95,6 +95,11 @@ class LeaseEnded(GuardError):
     """Limits that were lent are lent no more, and are back; why is in the message. They may be lent again later."""
 
 
+class PeerLost(GuardError):
+    """Who lends us limits has ended the connection, or says nothing any more; it puts them back, or its watchdog does.
+    The message is a clause."""
+
+
 class TargetError(AutocapError):
     """The training command could not be started."""
 

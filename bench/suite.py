@@ -17,8 +17,8 @@ from pathlib import Path
 from autocap.errors import UsageError
 from autocap.records import Measurement
 from autocap.reports.summary.record import ChosenSummary, DeviceSummary, Totals, VersusBaseline
-from autocap.runlog.codec import decode
 from autocap.strategies import registry
+from autocap.wire.codec import decode
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
 from bench.common import markdown

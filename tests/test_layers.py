@@ -26,16 +26,17 @@ WORDS = (
 )  # each of them those left of it
 ROOMS = {
     "job": "",
+    "wire": "job",
     "registry": "job",
     "strategies": "registry job",
-    "progress": "job",
-    "devices": "registry job",
-    "limits": "devices job",
+    "progress": "job wire",
+    "devices": "registry job wire",
+    "limits": "devices job wire",
     "measurement": "progress",
-    "runlog": "registry job",
-    "prices": "registry job runlog",
+    "runlog": "registry job wire",
+    "prices": "registry job wire runlog",
     "controller": "measurement prices progress strategies",
-    "reports": "registry job runlog measurement prices progress",
+    "reports": "registry job wire runlog measurement prices progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -64,8 +65,8 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(text|printing|errors|records|metrics|config|events|clock|job(?!\.blas_threads)|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex|values)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
+    r"(text|printing|errors|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",
@@ -176,6 +177,33 @@ def test_every_module_stands_in_a_room() -> None:
 def test_limit_setters_drivers_units_and_plain_writing_stay_where_they_belong(words: str, inside: str) -> None:
     outside = {name for name in SOURCES if not re.match(inside, name)}
     assert not {name for name in outside if re.search(words, SOURCES[name].read_text())}
+
+
+def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The methods that a module calls, with their arguments."""
+    for node in ast.walk(ast.parse(SOURCES[name].read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr, node.args
+
+
+def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
+    outside = [name for name in SOURCES if not name.startswith("wire.")]
+    accepting = {name for name in outside for method, _ in _calls(name) if method == "accept"}
+    assert accepting == {"reports.prometheus.server"}  # it speaks HTTP, on asyncio
+    ends = (b"\n", b"\r", b"\r\n")
+    cutting = {
+        name
+        for name in outside
+        for method, args in _calls(name)
+        if method in ("split", "rsplit") and args and isinstance(args[0], ast.Constant) and args[0].value in ends
+    }
+    assert not cutting
+
+
+def test_what_is_sent_to_workers_of_ray_needs_no_autocap_there() -> None:
+    sent = ("wire.lines", "limits.times", "plugins.fleet.nodes.ray_actor")
+    needed = {found.module for name in sent if name in SOURCES for found in imports(name)}
+    assert needed <= STDLIB | {"autocap.wire.lines", "autocap.limits.times"}  # the splitter and numbers are sent along
 
 
 @pytest.mark.parametrize("module", ["autocap.devices.emulated", "time", "psutil", "autocap.session.runner"])

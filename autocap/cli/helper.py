@@ -95,12 +95,12 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.cli.service_log import log, log_as_service
     from autocap.limits import Guardian
     from autocap.limits.forked_watchdogs import ForkedWatchdogs
-    from autocap.limits.helper import listening
     from autocap.limits.helper.computing import sees_all_processes
     from autocap.limits.helper.house import House
     from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
     from autocap.limits.helper.server import Server, ended_by_signals
     from autocap.limits.state_dir import StateDir, default_path
+    from autocap.wire import listening
 
     if options.observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to serve")
@@ -150,7 +150,8 @@ def _raise_descriptor_limit() -> None:
 
 def _show(as_json: bool) -> None:
     from autocap.errors import AutocapError
-    from autocap.limits.helper.connection import Connection, Refused
+    from autocap.limits.helper.connection import Connection
+    from autocap.wire.refusal import Refused
 
     path = socket_path()
     connection = Connection(path)

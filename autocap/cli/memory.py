@@ -104,7 +104,7 @@ def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
 
 def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json: bool) -> None:
     from autocap.reports import memory_list
-    from autocap.runlog.codec import encode
+    from autocap.wire.codec import encode
 
     now = datetime.now(UTC)
     if as_json:

@@ -25,7 +25,7 @@ from autocap.reports.summary.summarise import UNFINISHED
 from autocap.runlog.directory import RESULT
 from autocap.runlog.event_log import EVENTS, first_event, is_being_written, read_events
 from autocap.runlog.input_file import MIB, InputRefused, read_input
-from autocap.runlog.json_text import parse
+from autocap.wire.json_lines import parse
 
 if TYPE_CHECKING:
     from autocap.reports.rendering import Presentation
@@ -108,7 +108,7 @@ def _result(directory: Path) -> ResultRead | None:
     """What `result.json` says; `None` where it says nothing that can be used: the events do."""
     try:
         return read_result(parse(read_input(directory / RESULT, _MOST_READ), _MOST_READ))
-    except (OSError, InputRefused, ValueError, TypeError, OverflowError, RecursionError):
+    except (OSError, InputRefused, ValueError):
         return None
 
 

@@ -186,7 +186,7 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
     """Raises RunDirectoryError where one of them is no run."""
     from autocap.reports import comparison, text
     from autocap.reports.rendering import to_json_dict
-    from autocap.runlog.codec import encode
+    from autocap.wire.codec import encode
 
     one, other = _summary(first, damaged), _summary(second, damaged)
     found = comparison.compare(one, other)

@@ -30,7 +30,7 @@ class Runs:
             from autocap.cli import recorded_runs
             from autocap.cli.report import load
             from autocap.reports import run_list, text
-            from autocap.runlog.codec import encode
+            from autocap.wire.codec import encode
 
         become_user(load)
         found = recorded_runs.past_runs(args.directory)

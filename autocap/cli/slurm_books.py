@@ -24,7 +24,7 @@ def with_books(report: "Presentation", events: Sequence[Event], job: str) -> "Pr
     from autocap.reports import slurm_books
     from autocap.reports.document import Sentences
     from autocap.reports.summary.summarise import summarise
-    from autocap.runlog.codec import encode
+    from autocap.wire.codec import encode
 
     found = slurm_books.beside(summarise(events), events, read(job))
     said, shown = slurm_books.sentence(found), slurm_books.table(found)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Literal
 
 from autocap.job.own_command import helper_advice, sudo_advice
+from autocap.wire.namespaces import is_namespaced
 
 ROOT_FOR_GPUS = "setting a limit needs root or CAP_SYS_ADMIN"
 OWN_NAMESPACE = "we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept"
 ROOT_FOR_FILES = "setting a limit needs root"
 _SELF = Path("/proc/self")
 _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN of the kernel's capability.h
-_WHOLE_MACHINE = ["0", "0", "4294967295"]  # the uid_map of the first user namespace: every user is itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,6 @@ def own_privileges(process: Path = _SELF) -> Privileges:
     lines = (process / "status").read_text().splitlines()
     effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
     return Privileges(admin=bool(effective & _CAP_SYS_ADMIN), namespaced=is_namespaced(process / "uid_map"))
-
-
-def is_namespaced(uid_map: Path = _SELF / "uid_map") -> bool:
-    """Whether a process, this one unless told otherwise, is in a user namespace other than the machine's first."""
-    try:
-        return uid_map.read_text().split() != _WHOLE_MACHINE
-    except OSError:  # a kernel without user namespaces
-        return False
 
 
 def settable_files(obstacle: str | None, *, writable: bool, switched_on: bool) -> Settable:

@@ -53,7 +53,7 @@ def is_binary(path: str) -> bool:
     """Whether a file that the kernel does not execute is no script either."""
     try:
         with open(path, "rb") as file:
-            return b"\0" in file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
+            return b"\0" in file.read(_FIRST_LINE_BYTES).partition(b"\n")[0]
     except OSError:  # unreadable for us: let the shell say so
         return False
 

@@ -12,9 +12,8 @@ from typing import IO
 
 from autocap.config.values import shown
 from autocap.prices.series import SourceRefused
-from autocap.runlog.codec import Json
-from autocap.runlog.json_text import parse
 from autocap.version import __version__
+from autocap.wire.json_lines import Json, parse
 
 _WITHIN_S = 20.0
 _MOST_BYTES = 4 << 20
@@ -77,7 +76,7 @@ def get_json(
         raise SourceRefused(f"{server} cannot be reached: {shown(str(why))}") from error
     except (OSError, HTTPException) as error:
         raise SourceRefused(f"{server} cannot be read: {shown(str(error))}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SourceRefused(f"{server} answers with no JSON: {shown(str(error))}") from error
 
 

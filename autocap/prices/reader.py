@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from autocap.job.lines import write_whole
 from autocap.prices.watching import LOOK_S, Watched
-from autocap.runlog.codec import encode
 from autocap.text import printable_json
+from autocap.wire.codec import encode
+from autocap.wire.line_process import write_whole
 
 
 def main(words: Sequence[str]) -> None:

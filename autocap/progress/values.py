@@ -17,6 +17,7 @@ from autocap.errors import AutocapError
 from autocap.job.shared_files import SharedFile, directories, remove_dead
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import hooked
+from autocap.wire.lines import Lines
 
 VALUES_VARIABLE = step_hook.VALUES_VARIABLE
 OF_OUTPUT = "-"  # the name of what was read out of the output
@@ -42,7 +43,7 @@ class ValueFile:
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
-        self._at, self._half = _HEADER_BYTES, b""
+        self._at, self._lines = _HEADER_BYTES, Lines(_MOST_LINE)
 
     @classmethod
     def create(cls) -> Self:
@@ -78,10 +79,8 @@ class ValueFile:
             with suppress(OSError):
                 piece = os.pread(self._file.fd, _MOST_AT_ONCE, self._at)
         self._at += len(piece)
-        *lines, half = (self._half + piece).split(b"\n")
-        self._half = half[-_MOST_LINE:]
         now_ns = time.monotonic_ns()
-        found = [_value(line, origin_s, now_ns) for line in lines]
+        found = [_value(line, origin_s, now_ns) for line in self._lines.feed(piece)]
         return [one for one in found if one is not None]
 
     def close(self) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from autocap.events import Decided, Event, MetricInfo, RunStarted
 from autocap.reports.summary.record import Changes
 from autocap.reports.summary.summarise import UNFINISHED, last_of
-from autocap.runlog.codec import Json, decode
 from autocap.runlog.plausible import require_plausible
+from autocap.wire.codec import decode
+from autocap.wire.json_lines import Json
 
 SWEEP = "sweep"
 RUNNING, FINISHED, KILLED, UNKNOWN = "running", "finished", "killed", "killed or running"  # what a `state` says
@@ -105,7 +106,7 @@ class PastRun:
 
 
 def read_result(result: Json) -> ResultRead:
-    """What a list shows of a `result.json`. Raises ValueError, TypeError or OverflowError where it is none."""
+    """What a list shows of a `result.json`. Raises ValueError where it is none."""
     read = decode(ResultRead, result)
     require_plausible(read)
     return read

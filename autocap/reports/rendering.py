@@ -14,10 +14,11 @@ from autocap.reports.figures.model import Picture
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.record import DeviceSummary, Summary
 from autocap.reports.summary.summarise import summarise
-from autocap.runlog.codec import Json, encode
 from autocap.runlog.columns import read_samples
 from autocap.runlog.directory import REPORT
 from autocap.runlog.output_directory import OutputDirectory
+from autocap.wire.codec import encode
+from autocap.wire.json_lines import Json
 
 # Keys that a run of the GPUs alone does not have.
 _OF_VALUES = frozenset({"carbon_price", "moving"})

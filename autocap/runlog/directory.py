@@ -23,11 +23,11 @@ from pathlib import Path
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
-from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
 from autocap.runlog.output_directory import OutputDirectory
 from autocap.runlog.whole_file import write
 from autocap.text import printable_json
+from autocap.wire.json_lines import Json
 
 RUNS = Path("autocap-runs")  # where a run is written that was given no directory
 SAMPLES = "samples.csv.gz"

@@ -17,11 +17,12 @@ from pathlib import Path
 from autocap import registry
 from autocap.errors import RunDirectoryError
 from autocap.events import KINDS, Event, RunEnded, name_of
-from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
-from autocap.runlog.json_text import parse
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable, printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
+from autocap.wire.lines import Lines
 
 EVENTS = "events.jsonl"
 _MOST_LOG = 512 * MIB  # two months of tallies
@@ -53,25 +54,19 @@ class EventLines:
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say = path, say
-        self._half = b""  # of a line that is still being written
-        self._too_long = False  # that line is, and what there was of it is dropped
+        self._splitter = Lines(_MOST_LINE)  # a longer one is damaged
         self._lines = self._parsed = 0
         self._damaged = self._first_damaged = 0
         self._unknown: dict[str, int] = {}  # names of events, with how many there were
 
     def take(self, piece: bytes) -> list[Event]:
         """The events of the lines that are whole by now. Raises InputRefused where there are too many in all."""
-        *lines, half = (self._half + piece).split(b"\n")
-        if lines and self._too_long:
-            lines[0], self._too_long = b"", False
-            self._damage(self._lines + 1)
-        self._half, self._too_long = (b"", True) if len(half) > _MOST_LINE else (half, self._too_long)
-        return self._read(lines)
+        return self._read(self._splitter.feed(piece))
 
     def rest(self) -> list[Event]:
         """That of the last line, where it lacks nothing but its end; what a kill has cut short is not damage."""
         damage = self._damaged, self._first_damaged
-        found = self._read([self._half])
+        found = self._read([self._splitter.end()])
         self._damaged, self._first_damaged = damage
         return found
 
@@ -103,7 +98,7 @@ class EventLines:
                 )
             try:
                 event = _event(line)
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 self._damage(number)
                 continue
             if isinstance(event, str):
@@ -177,7 +172,7 @@ def first_event(run_dir: Path) -> Event | None:
             line += piece
     try:
         event = _event(line.partition(b"\n")[0])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
     return None if isinstance(event, str) else event
 

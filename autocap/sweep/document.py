@@ -18,9 +18,9 @@ from autocap.reports.summary.together import Measured
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import change, ratio, with_error
-from autocap.runlog.codec import encode
 from autocap.sweep.statistics import CapRow
 from autocap.sweep.summary import Panel, SweepSummary, summarise
+from autocap.wire.codec import encode
 
 _RATIOS = ("edp", "eds_2", "eds_1.5")  # shown for every cap, besides energy and time
 _MAX_LEFT_OUT = 10

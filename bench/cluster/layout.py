@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import AutocapError
-from autocap.runlog.codec import decode, encode
+from autocap.wire.codec import decode, encode
 from bench.nvml_emulation import SHIM, STATE_VARIABLE
 
 USER = "nobody"

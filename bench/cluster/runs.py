@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autocap.job.processes import ProcessId
-from autocap.runlog.codec import decode
+from autocap.wire.codec import decode
 from bench.cluster import processes, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster

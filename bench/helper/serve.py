@@ -13,11 +13,11 @@ from autocap import registry
 from autocap.cli.service_log import log_as_service
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
-from autocap.limits.helper.bounds import Bounds, Rate
 from autocap.limits.helper.house import House
-from autocap.limits.helper.listening import handed_over
 from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.limits.helper.server import Server, ended_by_signals
+from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.listening import handed_over
 
 _ANY = Rate(burst=1e9, per_s=1e9)
 _OPEN = Bounds(

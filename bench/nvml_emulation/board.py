@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autocap.job.spare_descriptors import SpareDescriptors
-from autocap.runlog.codec import decode, encode
+from autocap.wire.codec import decode, encode
 from bench.nvml_emulation.machine import Change, Machine
 
 _DESCRIPTORS = 2  # that a state is read and replaced with

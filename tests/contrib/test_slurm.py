@@ -11,7 +11,7 @@ import pytest
 from autocap.limits.helper import policy_file
 from autocap.limits.helper.policy import Grant
 from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
-from autocap.limits.helper.who import Peer
+from autocap.wire.who import Peer
 from tests.doubles.waiting import eventually
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "contrib" / "slurm"

@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 from tests.docs.strings import written
 
 # Rooms whose faults and verdicts leave a job at the limit that was found.
-_ROOMS = ("controller", "devices", "limits", "integrations", "progress", "session")
+_ROOMS = ("controller", "devices", "limits", "integrations", "progress", "session", "wire")
 # Simulated devices are never met beneath a job; a meter of the node, and the file of steps, are had before it starts.
 _APART = ("devices/simulated", "devices/node", "progress/steps")
 # Of the helper, what a session meets; why it serves nobody stands in docs/helper.md.

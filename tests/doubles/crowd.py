@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from autocap.limits.helper.dialling import dialled
+from autocap.wire.stream import dialled
 from bench.helper import people
 
 

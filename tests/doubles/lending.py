@@ -11,15 +11,15 @@ from autocap.devices.base import LimitPort
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.devices.rapl.inventory import RaplInventory
 from autocap.limits import Guardian
-from autocap.limits.helper.bounds import Bounds
 from autocap.limits.helper.conversation import Conversation
-from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
 from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.limits.helper.protocol import Answer, Op, Refusal, Request, decode_answer, encode_request
-from autocap.limits.helper.who import Peer
 from autocap.limits.vital_signs import Look
 from autocap.records import CapRange
+from autocap.wire.bounds import Bounds
+from autocap.wire.guests import Guest
+from autocap.wire.who import Peer
 from bench.faults.virtual import Unwatched
 
 ALICE, BOB = 20_001, 20_002  # users whom nobody knows

@@ -14,7 +14,6 @@ from autocap.limits.helper.protocol import (
     Done,
     Hello,
     Lent,
-    Lines,
     Op,
     PutBack,
     Refusal,
@@ -23,6 +22,7 @@ from autocap.limits.helper.protocol import (
     decode_request,
     encode_answer,
 )
+from autocap.wire.lines import Lines
 
 
 class Hangup(Exception):
@@ -83,8 +83,7 @@ def scripted(helper: ScriptedHelper) -> Iterator[ScriptedHelper]:
         lines = Lines(MOST_REQUEST_BYTES)
         with connection, suppress(OSError, Hangup):
             while data := connection.recv(4096):
-                lines.feed(data)
-                while (line := lines.take()) is not None:
+                for line in lines.feed(data):
                     if not helper.silent:
                         connection.sendall(helper.answer(decode_request(line)))
         helper.open -= 1

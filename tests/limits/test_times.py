@@ -9,7 +9,7 @@ import pytest
 from autocap.controller import pace
 from autocap.devices.emulated.device import UNREAD_S
 from autocap.limits import times
-from autocap.limits.helper.bounds import Bounds
+from autocap.wire.bounds import Bounds
 from tests.docs.pages import ROOT
 
 T = {name: value for name, value in vars(times).items() if name.isupper() and name != "BOUNDS"}
@@ -128,7 +128,7 @@ def test_whoever_counts_somebody_as_gone_takes_the_time_from_the_module() -> Non
     )
     rooms = [
         path
-        for room in ("limits", "session", "sweep", "plugins/fleet")
+        for room in ("limits", "session", "sweep", "wire", "plugins/fleet")
         for path in (ROOT / "autocap" / room).rglob("*.py")
     ]
     found = {

@@ -183,7 +183,7 @@ def test_all_devices_are_put_back_and_one_that_hangs_delays_no_other(tmp_path, s
             eventually(at(gpu, 200.0 + n), WITHIN_SILENCE_S + LOADED_S)
         assert at(gpus[0], 180.0)()
         hangs.unlink()
-        eventually(at(gpus[0], 200.0), WITHIN_DEATH_S)
+        eventually(at(gpus[0], 200.0), WITHIN_DEATH_S + LOADED_S)
         process.kill()
         eventually(settled(state_dir), 5.0)
 

@@ -1,7 +1,6 @@
 """Whatever a job prints, its map holds or its power does, counting goes on and never falls."""
 
 import os
-import re
 import struct
 import time
 
@@ -15,33 +14,11 @@ from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import LineCounter, Numbers
+from autocap.progress.regex.lines import Numbers
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import SLOTS, StepMap
 from autocap.records import Sample, SensorInfo, StepReading
 from tests.doubles import arbitrary
-
-PATTERNS = [re.compile(text) for text in ("step", r"step (\d+)", r"(?P<n>\d+)/", r"^(\w)|(\d)", r".*")]
-output = st.one_of(
-    st.binary(),
-    st.lists(st.sampled_from([b"step ", b"12", b"7", b"1,000", b"/", b"\r", b"\n", b"\r\n", b"\xff"])).map(b"".join),
-)
-
-
-@given(st.sampled_from(PATTERNS), output, st.lists(st.integers(min_value=0), max_size=4))
-@example(PATTERNS[1], b"step 1\r\nstep 2\rstep 3", [7, 8])
-def test_how_output_is_cut_into_pieces_changes_no_count(pattern: re.Pattern[str], text: bytes, cuts: list[int]) -> None:
-    whole, pieces = LineCounter(pattern), LineCounter(pattern)
-    whole.read(text)
-    places = sorted(cut % (len(text) + 1) for cut in cuts)
-    for start, end in zip([0, *places], [*places, len(text)], strict=True):
-        before = pieces.count or 0
-        pieces.read(text[start:end])
-        assert (pieces.count or 0) >= before
-    assert pieces.count == whole.count
-    whole.end()
-    pieces.end()
-    assert pieces.count == whole.count
 
 
 @given(st.lists(st.integers(0, 10**18)))

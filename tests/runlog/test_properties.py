@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from autocap.events import KINDS, Event, PluginEvent, Tally, Warned
 from autocap.runlog import columns, traces
-from autocap.runlog.codec import decode, encode
 from autocap.runlog.columns import Unzipped
 from autocap.runlog.directory import header, row
 from autocap.runlog.event_log import EVENTS, EventLines, line_of, load_plugin_events, read_events
+from autocap.wire.codec import decode, encode
 from tests.doubles import arbitrary
 
 load_plugin_events()
@@ -62,7 +62,7 @@ def test_a_record_of_whatever_json_is_refused_as_documented_or_is_a_record(kind:
         fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(json_values)
     try:
         read = decode(kind, fields)
-    except (ValueError, TypeError, OverflowError):
+    except ValueError:
         return
     assert isinstance(read, kind)
 

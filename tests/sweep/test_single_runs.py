@@ -10,9 +10,9 @@ from autocap.events import Event, SweepRunEnded
 from autocap.metrics import Metric
 from autocap.reports import text
 from autocap.reports.html import page
-from autocap.runlog.codec import Json
 from autocap.sweep.document import present_sweep
 from autocap.sweep.summary import panels, summarise, to_csv
+from autocap.wire.json_lines import Json
 from tests.sweep.test_sweep import CAPS, finished, gpu_set, logged, plan
 
 ONCE = "very cap was run once, so nothing is known of errors"

@@ -14,11 +14,11 @@ from autocap.errors import RunDirectoryError
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading, Sample
-from autocap.runlog.codec import decode, encode
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.schedule import Schedule, default_step_w, differences, in_order
 from autocap.sweep.statistics import cap_rows, sound
 from autocap.sweep.summary import panels, summarise, to_csv
+from autocap.wire.codec import decode, encode
 from bench.strategies import curves
 
 CAPS = (260.0, 200.0, 150.0, 100.0)

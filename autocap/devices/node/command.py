@@ -7,6 +7,7 @@ from autocap.devices.node.held import HeldPower, watts
 from autocap.errors import DeviceUnavailable
 from autocap.job.supervised import Supervised
 from autocap.records import NodeReading
+from autocap.wire.lines import Lines
 
 _SHELL = "/bin/sh"
 _FIRST_WITHIN_S = 10.0
@@ -30,7 +31,7 @@ class CommandMeter(HeldPower):
         super().__init__(f"the meter `{command}`", _EVERY_S)
         self.name = f"command:{command}"
         self._clock = clock
-        self._rest = b""  # of a line whose end has not come yet
+        self._lines = Lines(_MOST_BYTES)
         self._last_words = ""  # of its standard error
         try:
             self._child = Supervised((_SHELL, "-c", command), grace_s=_END_S)
@@ -71,8 +72,7 @@ class CommandMeter(HeldPower):
     def _take(self, now_s: float) -> None:
         """What has come since the last look. Of several lines the mean is what the machine drew meanwhile."""
         self._last_words = _last_line(self._child.errors()) or self._last_words
-        *lines, self._rest = (self._rest + self._child.output()).split(b"\n")
-        self._rest = self._rest[-_MOST_BYTES:]
+        lines = self._lines.feed(self._child.output())
         texts = [line.decode(errors="replace") for line in lines if line.strip()]
         values = [watts(text) for text in texts]
         known = [value for value in values if value is not None]

@@ -4,15 +4,14 @@ holds up nobody else."""
 import logging
 import select
 import socket
-import time
-from contextlib import suppress
 
 from autocap.limits.helper.conversation import Conversation
-from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
+from autocap.limits.helper.peer_process import PeerProcess
 from autocap.limits.helper.protocol import MOST_REQUEST_BYTES
-from autocap.limits.helper.who import PeerProcess
-from autocap.limits.helper.wire import BadMessage, Lines
+from autocap.wire.guests import Guest
+from autocap.wire.json_lines import BadMessage
+from autocap.wire.stream import LineStream
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int) 
         why = "internal fault"
         try:
             why = _Attendant(house, connection, process, stop_fd).serve(conversation)
-        except OSError as error:  # a connection that was reset
-            why = str(error)
         finally:
             conversation.end(why)
     finally:
@@ -46,7 +43,7 @@ class _Attendant:
     def __init__(self, house: House, connection: socket.socket, process: PeerProcess, stop_fd: int) -> None:
         self._house, self._connection, self._process = house, connection, process
         self._stop_fd = stop_fd
-        self._lines = Lines(MOST_REQUEST_BYTES)
+        self._stream = LineStream(connection, connection, MOST_REQUEST_BYTES)
         self._ends = select.poll()  # what ends all
         self._ends.register(stop_fd, select.POLLIN)
         if process.fd is not None:
@@ -55,7 +52,6 @@ class _Attendant:
         self._input.register(connection, select.POLLIN)
         for fd in filter(None, (stop_fd, process.fd)):
             self._input.register(fd, select.POLLIN)
-        connection.setblocking(False)
 
     def serve(self, conversation: Conversation) -> str:
         """Why it has ended."""
@@ -72,16 +68,10 @@ class _Attendant:
 
     def _read(self, conversation: Conversation) -> str | None:
         """Answer what has arrived; why that was the last."""
-        try:
-            data = self._connection.recv(MOST_REQUEST_BYTES)
-        except BlockingIOError:
-            return None
-        if not data:
-            return "the client has closed the connection"
-        self._lines.feed(data)
+        self._stream.read(MOST_REQUEST_BYTES)
         while conversation.over is None:
             try:
-                line = self._lines.take()
+                line = self._stream.take()
             except BadMessage as error:
                 self._send(conversation.complain(error))
                 break
@@ -94,7 +84,7 @@ class _Attendant:
             if why is not None:
                 return why
             conversation.pass_time()  # what is due does not wait for all that a client has sent ahead
-        return conversation.over
+        return conversation.over or ("the client has closed the connection" if self._stream.ended else None)
 
     def _ended(self, found: set[int]) -> str | None:
         if self._stop_fd in found:
@@ -105,21 +95,7 @@ class _Attendant:
 
     def _send(self, data: bytes) -> str | None:
         """Why the client takes none; it need not be long in doing so, as its answers are few and short."""
-        deadline_s = time.monotonic() + self._house.bounds.send_s
-        while data:
-            try:
-                data = data[self._connection.send(data, socket.MSG_NOSIGNAL) :]
-            except BlockingIOError:
-                room = select.poll()
-                room.register(self._connection, select.POLLOUT)
-                if not room.poll(1000 * max(0.0, deadline_s - time.monotonic())):
-                    return "the client does not read its answers"
-        return None
-
-
-def refuse(connection: socket.socket, answer: bytes) -> None:
-    """Say why a client is not served, as far as it listens, and close."""
-    with suppress(OSError):
-        connection.setblocking(False)
-        connection.send(answer, socket.MSG_NOSIGNAL)
-    connection.close()
+        self._stream.say(data)
+        if self._stream.deliver(self._house.bounds.send_s):
+            return None
+        return "the client has closed the connection" if self._stream.broken else "the client does not read its answers"

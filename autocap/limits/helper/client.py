@@ -7,7 +7,6 @@ limits back that it found. Whether a limit that it requested is enforced we see 
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,11 +22,12 @@ from autocap.errors import (
     LimitNotEnforced,
     LimitOvertaken,
     LimitRefused,
+    PeerLost,
 )
 from autocap.limits.asking import ForeignLimit
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.connection import A, Connection, HelperLost, Refused, connect, error_of
-from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
+from autocap.limits.helper.connection import A, Connection, connect, error_of
+from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal, Request
 from autocap.limits.helper.reading import read_back, reads_original
 from autocap.limits.times import (
     ANSWER_WITHIN_S,
@@ -43,6 +43,7 @@ from autocap.limits.times import (
     WAS_STOPPED_S,
 )
 from autocap.records import GpuInfo, same_limit, same_limits
+from autocap.wire.refusal import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -93,15 +94,13 @@ class RemoteGuardian:
 
     def __enter__(self) -> "RemoteGuardian":
         self._original_w = self._lend(LEND_WITHIN_S)
-        _live.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         if os.getpid() != self._pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             return
-        _live.discard(self)
         if self._connection is not None:
-            with suppress(HelperLost, Refused):  # the end of the connection has the limits put back as well
+            with suppress(PeerLost, Refused):  # the end of the connection has the limits put back as well
                 for one in self._connection.ask(Op.GIVE_BACK, PutBack).restored:
                     if one.note is not None:
                         logger.warning("%s", one.note)
@@ -137,7 +136,7 @@ class RemoteGuardian:
             return False
         try:
             self._exchange(self._connection)
-        except HelperLost as error:
+        except PeerLost as error:
             self._lend_again(error)
         happened, self._put_back = self._put_back, False
         return happened
@@ -162,7 +161,7 @@ class RemoteGuardian:
         self._drop()
         try:
             self._require_found(self._lend(LEND_WITHIN_S), "the limits were lent to others meanwhile")
-        except HelperLost as error:
+        except PeerLost as error:
             raise ActuatorUnavailable(str(error)) from error
 
     @property
@@ -170,14 +169,14 @@ class RemoteGuardian:
         return tuple(zip(self._uuids, self._original_w, strict=True))
 
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
-        """Have the devices lent; the limits found on them. Raises as `__enter__`, and HelperLost."""
+        """Have the devices lent; the limits found on them. Raises as `__enter__`, and PeerLost."""
         deadline_s = time.monotonic() + within_s
         connection = connect(self._path, min(within_s, ANSWER_WITHIN_S))
         try:
             left_s = max(TRY_AGAIN_S, deadline_s - time.monotonic())
             lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)
             if len(lent.original_w) != len(self._uuids):
-                raise HelperLost("the helper answered something else than it was asked")
+                raise PeerLost("the helper answered something else than it was asked")
         except Refused as error:
             connection.close()
             raise error_of(error.refusal) from error
@@ -188,7 +187,7 @@ class RemoteGuardian:
         self._notes += lent.notes
         return lent.original_w
 
-    def _lend_again(self, lost: HelperLost) -> None:
+    def _lend_again(self, lost: PeerLost) -> None:
         """After the helper was lost, and so put everything back or left that to its watchdog: have it all lent anew.
 
         Raises GuardError where it is not back in time, or other limits are found than before.
@@ -200,7 +199,7 @@ class RemoteGuardian:
             try:
                 found_w = self._lend(max(0.5, deadline_s - time.monotonic()))
                 break
-            except (ActuatorUnavailable, DeviceLocked, HelperLost) as error:  # a dead one's locks are freed by and by
+            except (ActuatorUnavailable, DeviceLocked, PeerLost) as error:  # a dead one's locks are freed by and by
                 why = error
             if time.monotonic() > deadline_s:
                 raise LeaseEnded(
@@ -235,7 +234,7 @@ class RemoteGuardian:
         try:
             self._ask(op, Done, watts)
             self._verify(wanted_w)
-        except HelperLost as error:
+        except PeerLost as error:
             self._lend_again(error)
             self._ask(op, Done, watts)
             self._verify(wanted_w)
@@ -261,14 +260,14 @@ class RemoteGuardian:
             waited_s += step_s
 
     def _exchange(self, connection: Connection) -> None:
-        """Beat, and take in what the helper did. Raises HelperLost, and GuardError where it has ended the lease."""
+        """Beat, and take in what the helper did. Raises PeerLost, and GuardError where it has ended the lease."""
         heard = connection.drain(0.0)
         hang_s = connection.hello.hang_s
         if connection.mute_s > hang_s:
-            raise HelperLost(f"the helper has not answered for {hang_s:g} s")
+            raise PeerLost(f"the helper has not answered for {hang_s:g} s")
         was_silent = time.monotonic() - connection.heard_s > WAS_STOPPED_S
         if connection.unanswered < _MOST_UNANSWERED:
-            connection.post(Op.BEAT)
+            connection.post(Request(id=0, op=Op.BEAT))
         heard += connection.drain(LATER_S if was_silent else SOON_S)
         for answer in heard:
             if isinstance(answer, Beaten):
@@ -314,7 +313,7 @@ class RemoteGuardian:
                 return
 
     def _is_put_back(self) -> bool:
-        """Whether limits were put back behind our back, as we seemed to hang: the next beat says so. Raises HelperLost,
+        """Whether limits were put back behind our back, as we seemed to hang: the next beat says so. Raises PeerLost,
         where they were because the helper is gone."""
         if self._connection is not None:
             self._exchange(self._connection)
@@ -333,15 +332,3 @@ class RemoteGuardian:
 
 def _watts(limits_w: Sequence[float | None]) -> str:
     return "/".join("no limit" if limit_w is None else f"{limit_w:g} W" for limit_w in limits_w)
-
-
-_live: "weakref.WeakSet[RemoteGuardian]" = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A forked child must not keep the connection open beyond its parent's death."""
-    for guardian in list(_live):
-        guardian._drop()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

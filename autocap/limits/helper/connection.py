@@ -1,13 +1,10 @@
-"""A client's end of a connection to the helper: requests out, answers back in their order, each waited for so long."""
+"""A client's end of a connection to the helper."""
 
 import errno
 import getpass
 import grp
-import select
-import socket
 import time
-from collections import deque
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,18 +20,16 @@ from autocap.errors import (
     LimitOvertaken,
     LimitRefused,
     LimitWithheld,
+    PeerLost,
 )
 from autocap.job.own_command import sudo_command
 from autocap.limits.asking import ForeignLimit
-from autocap.limits.helper.dialling import dialled
 from autocap.limits.helper.protocol import (
     MOST_ANSWER_BYTES,
-    VERSION,
     Answer,
     BadMessage,
     Code,
     Hello,
-    Lines,
     Op,
     Refusal,
     Request,
@@ -42,28 +37,11 @@ from autocap.limits.helper.protocol import (
     encode_request,
 )
 from autocap.limits.times import ANSWER_WITHIN_S
+from autocap.wire.client import Client
+from autocap.wire.refusal import Refused
 
 A = TypeVar("A", bound=Answer)
 _LEAST_S = 0.1
-_READ_BYTES = 1 << 16
-
-
-class HelperLost(GuardError):
-    """The helper has ended the connection, or says nothing any more; the limits it lent are put back by it, or by its
-    watchdog. The message is a clause."""
-
-
-class Refused(Exception):
-    """The helper did not do what it was asked."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
-
-    @property
-    def wait_s(self) -> float | None:
-        """Seconds until it may be asked again; `None` where that is of no use."""
-        return self.refusal.wait_s if self.refusal.code is Code.TOO_FAST else None
 
 
 class ConnectedTooOften(ActuatorUnavailable):
@@ -86,18 +64,15 @@ def connect(path: Path, within_s: float = ANSWER_WITHIN_S) -> "Connection":
             time.sleep(error.wait_s)
 
 
-class Connection:
+class Connection(Client[Request, Answer | Refusal]):
     """hello: what the helper says of itself.
 
     Raises ActuatorUnavailable, with the command that mends it, where no helper answers within `within_s` seconds.
     """
 
     def __init__(self, path: Path, within_s: float = ANSWER_WITHIN_S) -> None:
-        self._lines, self._ids = Lines(MOST_ANSWER_BYTES), 0
-        self._waiting: deque[tuple[int, Op, float]] = deque()  # for an answer: id, what was asked, and when
-        self._aside: list[Answer | Refusal] = []  # that came before the one that was waited for
         try:
-            self._socket = dialled(path, within_s)
+            super().__init__(path, within_s, other="the helper", most_bytes=MOST_ANSWER_BYTES)
         except (FileNotFoundError, NotADirectoryError) as error:
             install = sudo_command("helper install")
             raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
@@ -105,7 +80,7 @@ class Connection:
             raise ActuatorUnavailable(_unreachable(path, error)) from error
         try:
             self.hello = self.ask(Op.HELLO, Hello, within_s=within_s)
-        except HelperLost as error:
+        except PeerLost as error:
             self.close()
             raise ActuatorUnavailable(f"the helper at {path} cannot be used: {error}; {_LOOK}") from error
         except Refused as error:
@@ -113,20 +88,6 @@ class Connection:
             refused = ActuatorUnavailable(f"the helper at {path} lends nothing: {error}")
             wait_s = error.wait_s
             raise (refused if wait_s is None else ConnectedTooOften(str(refused), wait_s)) from error
-        except OSError as error:
-            self.close()
-            raise ActuatorUnavailable(_unreachable(path, error)) from error
-        self.heard_s = time.monotonic()
-
-    @property
-    def unanswered(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._waiting)
-
-    @property
-    def mute_s(self) -> float:
-        """For how long the oldest request has waited for its answer, seconds; 0 where none does."""
-        return time.monotonic() - self._waiting[0][2] if self._waiting else 0.0
 
     def ask(
         self,
@@ -137,21 +98,11 @@ class Connection:
         watts: tuple[float, ...] = (),
         within_s: float = ANSWER_WITHIN_S,
     ) -> A:
-        """The answer to a request; those to earlier ones are left to `drain`. Raises Refused, HelperLost."""
-        deadline_s = time.monotonic() + within_s
-        self.post(op, devices=devices, watts=watts)
-        while True:
-            answer = self._next(deadline_s)
-            if answer is None:
-                raise HelperLost(f"the helper has not answered for {within_s:g} s")
-            if not self._waiting:
-                break
-            self._aside.append(answer)
+        """The answer to a request; those to earlier ones are left to `drain`. Raises Refused, PeerLost."""
+        answer = self.answer_to(Request(id=0, op=op, devices=devices, watts=watts), within_s)
         if isinstance(answer, Refusal):
             raise Refused(answer)
-        if not isinstance(answer, kind):
-            raise HelperLost("the helper answered something else than it was asked")
-        return answer
+        return self.expected(answer, kind)
 
     def ask_once_taken(
         self, op: Op, kind: type[A], *, devices: tuple[str, ...] = (), within_s: float = ANSWER_WITHIN_S
@@ -166,61 +117,16 @@ class Connection:
                     raise
                 time.sleep(error.wait_s)
 
-    def post(self, op: Op, *, devices: tuple[str, ...] = (), watts: tuple[float, ...] = ()) -> None:
-        """Send a request, whose answer is taken by `drain`. Raises HelperLost where it takes none."""
-        self._ids += 1
-        line = encode_request(Request(id=self._ids, op=op, devices=devices, watts=watts))
-        self._waiting.append((self._ids, op, time.monotonic()))
-        try:
-            self._socket.sendall(line, socket.MSG_NOSIGNAL)
-        except TimeoutError as error:
-            raise HelperLost("the helper takes no messages any more") from error
-        except OSError:
-            pass  # it has closed its end; what it said before, it may say why, is still to be read
+    def _encoded(self, id: int, request: Request) -> bytes:
+        return encode_request(replace(request, id=id))
 
-    def drain(self, wait_s: float) -> list[Answer | Refusal]:
-        """The answers that are there, or come within so many seconds where some are waited for. Raises HelperLost."""
-        deadline_s = time.monotonic() + wait_s
-        found, self._aside = self._aside, []
-        while self._waiting and (answer := self._next(deadline_s)) is not None:
-            found.append(answer)
-        if not self._waiting and self._is_readable(0.0):  # unasked, it can only have ended the connection
-            self._read()
-        return found
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._socket.close()
-
-    def _next(self, deadline_s: float) -> Answer | Refusal | None:
-        """The next answer; `None` where none has come in time."""
-        try:
-            while (line := self._lines.take()) is None:
-                if not self._is_readable(max(0.0, deadline_s - time.monotonic())):
-                    return None
-                self._read()
-            id, op, _ = self._waiting.popleft()
-            answered, answer = decode_answer(line, op)
-        except BadMessage as error:
-            raise HelperLost(f"the helper does not speak version {VERSION} of the protocol: {error}") from error
-        if answered != id and not (answered is None and isinstance(answer, Refusal)):
-            raise HelperLost("the helper answered another question")
-        self.heard_s = time.monotonic()
-        return answer
-
-    def _is_readable(self, wait_s: float) -> bool:
-        channel = select.poll()
-        channel.register(self._socket, select.POLLIN)
-        return bool(channel.poll(wait_s * 1000))
-
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except OSError as error:
-            raise HelperLost("the helper has ended the connection") from error  # killed while something was unread
-        if not data:
-            raise HelperLost("the helper has ended the connection")
-        self._lines.feed(data)
+    def _decoded(self, line: bytes, request: Request | None) -> tuple[int | None, Answer | Refusal]:
+        if request is None:
+            raise BadMessage("it answers what nobody has asked")
+        id, answer = decode_answer(line, request.op)
+        if id is None and not isinstance(answer, Refusal):
+            raise BadMessage("an answer has no id")
+        return id, answer
 
 
 def error_of(refusal: Refusal) -> AutocapError:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from autocap.errors import AutocapError, GuardError
 from autocap.limits import Restored
-from autocap.limits.helper.bounds import Bucket
-from autocap.limits.helper.guests import Guest
 from autocap.limits.helper.house import House
-from autocap.limits.helper.lease import ASKED, Lease, Refused, refusal_of, refused
+from autocap.limits.helper.lease import ASKED, Lease, refusal_of
 from autocap.limits.helper.protocol import (
     Answer,
     BadMessage,
@@ -29,10 +27,13 @@ from autocap.limits.helper.protocol import (
     decode_request,
     encode_answer,
 )
-from autocap.limits.helper.wire import NotALine
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
 from autocap.limits.vital_signs import Look, is_hung, next_look_s
 from autocap.version import __version__
+from autocap.wire.bounds import Bucket
+from autocap.wire.guests import Guest
+from autocap.wire.json_lines import NotALine
+from autocap.wire.refusal import Refused, refused
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
-from autocap.limits.helper.bounds import Bounds, Buckets
 from autocap.limits.helper.computing import Computing, computing, uid_of
 from autocap.limits.helper.loans import Loans
 from autocap.limits.helper.policy import Grant, Policy
 from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused
 from autocap.limits.helper.protocol import Holder, Offer
 from autocap.limits.helper.shared_look import SharedLook
-from autocap.limits.helper.who import Peer
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
 from autocap.records import GpuInfo
+from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)
 

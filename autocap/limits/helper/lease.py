@@ -11,24 +11,12 @@ from autocap.limits import ForeignLimit, Guardian, Restored
 from autocap.limits.helper.house import House, Terms
 from autocap.limits.helper.loans import InUse
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
-from autocap.limits.helper.who import Peer
+from autocap.wire.refusal import Refused, refused
+from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)
 
 ASKED = "asked for"  # why limits are put back: by the client, and the lease goes on
-
-
-class Refused(Exception):
-    """A request is not carried out; refusal says so. ended: nor can any other be, as the client may have the devices no
-    more."""
-
-    def __init__(self, refusal: Refusal, *, ended: bool = False) -> None:
-        super().__init__(refusal.text)
-        self.refusal, self.ended = refusal, ended
-
-
-def refused(code: Code, text: str, wait_s: float | None = None) -> Refused:
-    return Refused(Refusal(code=code, text=text, wait_s=wait_s))
 
 
 def refusal_of(error: AutocapError) -> Refusal:

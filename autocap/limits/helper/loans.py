@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from autocap.limits.helper.protocol import Holder, Lease, Restored
-from autocap.limits.helper.who import Peer
+from autocap.wire.who import Peer
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from autocap.errors import ActuatorUnavailable
-from autocap.limits.helper.connection import HelperLost, Refused, connect
+from autocap.errors import ActuatorUnavailable, PeerLost
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import (
     MOST_DEVICES,
     BadMessage,
@@ -18,6 +18,7 @@ from autocap.limits.helper.protocol import (
     Status,
 )
 from autocap.limits.times import ENDED_WITHIN_S
+from autocap.wire.refusal import Refused
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def offers_at(path: Path) -> dict[str, Offer]:
     connection = connect(path)
     try:
         return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
-    except (HelperLost, Refused) as error:
+    except (PeerLost, Refused) as error:
         raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
     finally:
         connection.close()
@@ -38,7 +39,7 @@ def leases_at(path: Path) -> tuple[Lease, ...]:
     connection = connect(path)
     try:
         return connection.ask_once_taken(Op.STATUS, Status).leases
-    except (HelperLost, Refused) as error:
+    except (PeerLost, Refused) as error:
         raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
     finally:
         connection.close()
@@ -53,7 +54,7 @@ def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
         for first in range(0, len(uuids), MOST_DEVICES):
             some = tuple(uuids[first : first + MOST_DEVICES])
             found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=ENDED_WITHIN_S).ended
-    except (HelperLost, Refused, BadMessage) as error:
+    except (PeerLost, Refused, BadMessage) as error:
         log.debug("the helper at %s ends no lease, or no more: %s", path, error)
     finally:
         connection.close()

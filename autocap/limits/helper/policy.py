@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autocap.limits.helper.who import Peer, user_name
+from autocap.wire.who import Peer, user_name
 
 ANY = "*"
 

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
 
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.wire import MOST_WHOLE, BadMessage, Lines, hints_of, line_of, object_in, plain, read
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import BadMessage, answer_in, line_of, request_in
+from autocap.wire.refusal import Code, Refusal
 
-__all__ = ["BadMessage", "Lines", "Restored"]  # what is spoken with, beside what stands here
+__all__ = ["BadMessage", "Code", "Refusal", "Restored"]  # what is spoken with, beside what stands here
 
 VERSION = 1
 SOCKET_VARIABLE = "AUTOCAP_HELPER"  # names another socket than the usual one
@@ -45,21 +46,6 @@ class Op(StrEnum):
     END_LEASES = "end_leases"
 
 
-class Code(StrEnum):
-    """Why a request was not carried out."""
-
-    BAD_MESSAGE = "bad_message"
-    TOO_FAST = "too_fast"  # wait_s
-    TOO_MANY = "too_many"
-    UNKNOWN_DEVICE = "unknown_device"
-    NOT_ALLOWED = "not_allowed"
-    IN_USE = "in_use"  # uid, pid where they are known
-    NO_LEASE = "no_lease"
-    REFUSED = "refused"  # kind; found_w where it was overtaken
-    FOREIGN = "foreign"  # uuid, expected_w, found_w
-    GUARD = "guard"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """devices: UUIDs, for LEND and END_LEASES. watts: a cap for each device lent, in the order lent, for SET."""
@@ -68,21 +54,6 @@ class Request:
     op: Op
     devices: tuple[str, ...] = ()
     watts: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """The answer to a request that was not carried out. text: a sentence for the user. The rest as the code has it."""
-
-    code: Code
-    text: str
-    wait_s: float | None = None
-    uid: int | None = None
-    pid: int | None = None
-    uuid: str | None = None
-    expected_w: float | None = None
-    found_w: float | None = None
-    kind: Literal["refused", "not_enforced", "overtaken"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +186,8 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     """One line. id: of the request, `None` where it was not understood. Raises BadMessage where it would be too
     long."""
     body: dict[str, object] = {"v": VERSION, "id": id, "ok": not isinstance(answer, Refusal)}
-    said = plain(answer)
+    said = encode(answer, strict=True)
+    assert isinstance(said, dict)
     if isinstance(answer, Refusal):
         body["error"] = {name: value for name, value in said.items() if value is not None}
     else:
@@ -225,37 +197,27 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
 
 def decode_request(line: bytes) -> Request:
     """The request in a line, with or without its newline. Raises BadMessage for whatever is not exactly one."""
-    body = object_in(line, MOST_REQUEST_BYTES)
-    id = body.get("id")
-    if type(id) is not int or not 0 <= id < MOST_WHOLE:
-        raise BadMessage("id is no whole number from 0 on")
-    if body.get("v") != VERSION or type(body["v"]) is not int:
-        raise BadMessage(f"v is not {VERSION}, the version that is spoken here", id)
-    name = body.get("op")
-    op = _OPS.get(name) if isinstance(name, str) else None
-    if op is None:
-        raise BadMessage(f"op is none of {', '.join(Op)}", id)
+    id, op, body = request_in(line, MOST_REQUEST_BYTES, VERSION, _OPS)
     own = _OWN_KEYS.get(op)
-    if len(body) != (3 if own is None else 4) or (own is not None and own not in body):
+    if body.keys() != {own} - {None}:
         raise BadMessage(f"{op} has the keys v, id, op{f' and {own}' if own else ' and no others'}", id)
-    if own is None:
-        return Request(id=id, op=op)
     try:
-        values = read(hints_of(Request)[own], body[own])
+        made = decode(Request, {"id": id, "op": op, **body}, strict=True)
     except BadMessage as error:
-        raise BadMessage(f"{own}: {error}", id) from None
-    if not 0 < len(values) <= MOST_DEVICES or (own == "devices" and len(set(values)) < len(values)):
-        raise BadMessage(f"{own} are not 1 to {MOST_DEVICES}, or one stands there twice", id)
-    return Request(id=id, op=op, devices=values) if own == "devices" else Request(id=id, op=op, watts=values)
+        raise BadMessage(str(error), id) from None
+    if own is not None:
+        values = getattr(made, own)
+        if not 0 < len(values) <= MOST_DEVICES or (own == "devices" and len(set(values)) < len(values)):
+            raise BadMessage(f"{own} are not 1 to {MOST_DEVICES}, or one stands there twice", id)
+    return made
 
 
 def decode_answer(line: bytes, op: Op) -> tuple[int | None, Answer | Refusal]:
     """The id and the answer in a line, to a request of that kind; keys that are not known are left out. Raises
     BadMessage."""
-    body = object_in(line, MOST_ANSWER_BYTES)
-    id = body.get("id")
-    if body.get("v") != VERSION or not (id is None or type(id) is int) or type(body.get("ok")) is not bool:
+    id, body = answer_in(line, MOST_ANSWER_BYTES, VERSION)
+    if type(body.get("ok")) is not bool:
         raise BadMessage(f"it is no answer of version {VERSION}")
     if body["ok"]:
-        return id, read(ANSWERS[op], body)
-    return id, read(Refusal, body.get("error"))
+        return id, decode(ANSWERS[op], body, strict=True)
+    return id, decode(Refusal, body.get("error"), strict=True)

@@ -8,16 +8,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
-from autocap.limits.helper.attendant import attend, refuse
-from autocap.limits.helper.guests import Guest, Guests
+from autocap.limits.helper.attendant import attend
 from autocap.limits.helper.house import House
-from autocap.limits.helper.protocol import Code, Refusal, encode_answer
+from autocap.limits.helper.protocol import encode_answer
 from autocap.limits.recovery import UNSETTLED, Fate, settle
 from autocap.limits.times import SERVICE_END_S, SETTLE_AGAIN_S
+from autocap.wire.guests import Guest
+from autocap.wire.refusal import Code, Refusal
+from autocap.wire.server import Door
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ class Server:
         self._stop_fd, self._stopping_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        self._guests = Guests(house.bounds, house.now)
+        self._door = Door(listener, house.bounds, house.now, partial(encode_answer, None))
         self._settling: threading.Thread | None = None
         self._settled_s = house.now()
 
@@ -47,19 +50,17 @@ class Server:
         directory is refused."""
         self._settle()
         log.info("autocap helper serves %s", self._listener.getsockname())
-        self._listener.setblocking(False)
-        incoming = select.poll()
-        incoming.register(self._stop_fd, select.POLLIN)
-        incoming.register(self._listener, select.POLLIN)
         try:
             while True:
-                found = {fd for fd, _ in incoming.poll(1000 * SETTLE_AGAIN_S)}
+                incoming = select.poll()
+                incoming.register(self._stop_fd, select.POLLIN)
+                wait_s = self._door.watch(incoming)
+                found = {fd for fd, _ in incoming.poll(1000 * (SETTLE_AGAIN_S if wait_s is None else wait_s))}
                 if self._stop_fd in found:
                     return
                 if found:
-                    for _ in range(_AT_ONCE):
-                        if not self._accept():
-                            break
+                    for connection, guest in self._door.enter(_AT_ONCE, _hang_up):
+                        self._begin(connection, guest)
                 # By the clock, as there may always be somebody who connects.
                 if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= SETTLE_AGAIN_S:
                     self._settle_beside()
@@ -70,48 +71,27 @@ class Server:
         os.close(self._stop_fd)
         os.close(self._stopping_fd)
 
-    def _accept(self) -> bool:
-        """Take a connection; whether there may be another one."""
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return False
-        except OSError as error:  # no descriptors are left, or the client is gone already
-            log.warning("a connection could not be taken: %s", error)
-            select.select([self._stop_fd], [], [], 0.05)
-            return False
-        try:
-            guest = self._admitted(connection)
-            if isinstance(guest, Refusal):
-                refuse(connection, encode_answer(None, guest))
-                return True
-            thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {guest.peer.pid}")
-            thread.daemon = True
-            with self._lock:
-                self._threads.add(thread)
-            try:
-                thread.start()
-            except RuntimeError:
-                self._gone(thread, guest)
-                raise
-        except (OSError, RuntimeError) as error:  # no thread can be had
-            log.warning("a client could not be served: %s", error)
-            connection.close()
-        return True
-
-    def _admitted(self, connection: socket.socket) -> Guest | Refusal:
-        """A client that is served, or why it is not."""
-        peer = self._guests.greet(connection)
-        if isinstance(peer, Refusal):
-            return peer
+    def _begin(self, connection: socket.socket, guest: Guest) -> None:
+        """Give a client its thread."""
+        thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {guest.peer.pid}")
+        thread.daemon = True
         with self._lock:
             threads = len(self._threads)
+            self._threads.add(thread)
         if threads >= self._house.bounds.clients + _LEAVING:
-            return Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
-        return self._guests.admit(peer, lambda: _hang_up(connection))
+            self._gone(thread, guest)
+            why = Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
+            self._door.turn_away(connection, why)
+            return
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread can be had
+            log.warning("a client could not be served: %s", error)
+            self._gone(thread, guest)
+            connection.close()
 
     def _gone(self, thread: threading.Thread, guest: Guest) -> None:
-        self._guests.leave(guest)
+        self._door.guests.leave(guest)
         with self._lock:
             self._threads.discard(thread)
 

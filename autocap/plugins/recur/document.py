@@ -17,8 +17,9 @@ from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style
 from autocap.reports.rendering import Presentation
 from autocap.reports.wording.run import EMULATED
-from autocap.runlog.codec import Json, encode
 from autocap.version import __version__
+from autocap.wire.codec import encode
+from autocap.wire.json_lines import Json
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.PURPLE, Colour.SKY)
 _MOST_ROWS = 200  # of a table, the latest

@@ -21,10 +21,10 @@ from autocap.errors import AutocapError, RecurrenceUnavailable
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.plugins.recur.history import Outcome
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence
-from autocap.runlog.codec import decode, encode
-from autocap.runlog.json_text import parse
 from autocap.runlog.memory.store import default_place, make_private
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
 
 FILE = "recur.sqlite3"
 _VERSION = 1
@@ -211,7 +211,7 @@ def _recurrences(base: sqlite3.Connection, name: str) -> list[KeptRecurrence]:
 def _understood(read: Callable[[], _T]) -> _T:
     try:
         return read()
-    except (AutocapError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except (AutocapError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise RecurrenceUnavailable(
             f"{FILE} holds what this autocap would not have written ({error}); update it, or remove the file"
         ) from error

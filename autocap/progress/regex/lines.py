@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from autocap.config.values import shown
 from autocap.errors import UsageError
+from autocap.wire.lines import Lines
 
 _LINE_BYTES = 4096  # as much of a line is looked at
-_LINE_ENDS = re.compile(rb"[\r\n]+")  # progress bars end theirs with \r
 _DIGITS = 18  # a longer number counts nothing
 _LAGGING_LINES = 16  # lower numbers in a row after which they are no stragglers
 
@@ -72,28 +72,22 @@ class LineReader:
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
-        self._line = bytearray()
+        self._lines = Lines(_LINE_BYTES - 1, returns=True)
         self.count: int | None = None
 
     def read(self, data: bytes) -> None:
         """Look at the lines that end in the next piece."""
-        begun, *more = _LINE_ENDS.split(data)
-        self._extend(begun)
-        for piece in more:
-            self.end()
-            self._extend(piece)
+        for line in self._lines.feed(data):
+            self._look(line)
 
     def end(self) -> None:
         """Look at the line that has begun, as at the end of the stream."""
-        if self._line:  # what is empty lies between two pieces of a \r\n
-            line = self._line.decode(errors="replace")
-            self._line.clear()
-            found = self._pattern.search(line)
-            if found is not None:
-                self._take(found)
+        self._look(self._lines.end())
 
-    def _extend(self, piece: bytes) -> None:
-        self._line += piece[: _LINE_BYTES - len(self._line)]
+    def _look(self, line: bytes) -> None:
+        found = self._pattern.search(line.decode(errors="replace")) if line else None
+        if found is not None:
+            self._take(found)
 
     def _take(self, found: re.Match[str]) -> None:
         raise NotImplementedError

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from autocap.events import MetricInfo
 from autocap.records import Measurement, SensorInfo
-from autocap.runlog.codec import decode, encode
-from autocap.runlog.json_text import parse
 from autocap.runlog.memory.job import Job
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
 
 FORMAT = 1
 KEY_DIGITS, SHOWN_DIGITS = 64, 12
@@ -137,8 +137,8 @@ def to_bytes(entry: Entry) -> bytes:
 
 
 def from_bytes(text: bytes, key: str) -> Entry:
-    """The entry of that key. Raises ValueError, TypeError, KeyError, OverflowError or RecursionError for whatever this
-    version would not have written."""
+    """The entry of that key. Raises ValueError, TypeError or KeyError for whatever this version would not have
+    written."""
     entry = decode(Entry, parse(text, MOST_BYTES))
     require_plausible(entry)
     if entry.format != FORMAT or entry.key != key or entry.runs < 1 or not entry.setup.gpus:

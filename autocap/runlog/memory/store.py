@@ -160,7 +160,7 @@ def _read(place: int, key: str) -> Entry | None:
             raise ValueError("it is no file of the user's alone")
         with open(fd, "rb", closefd=False) as file:
             return from_bytes(file.read(MOST_BYTES + 1), key)
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         log.debug("what is remembered as %s cannot be used", key, exc_info=True)
         return None
     finally:

@@ -10,9 +10,9 @@ import pytest
 from autocap.devices.inventory import ListedDevice
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.job.invoking_user import unprivileged
-from autocap.limits.helper.bounds import Bounds, Rate
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
 from autocap.limits.vital_signs import Look
+from autocap.wire.bounds import Bounds, Rate
 from tests.doubles.lending import ALICE, BOB, FOUND_W
 
 ME = os.getuid()

@@ -8,9 +8,9 @@ import pytest
 from autocap.errors import LeaseEnded
 from autocap.limits.helper import conversation
 from autocap.limits.helper.connection import error_of
-from autocap.limits.helper.namespaces import HERE
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Ended, LeasesEnded, Lent, Op, Refusal
-from autocap.limits.helper.who import Peer
+from autocap.wire.namespaces import HERE
+from autocap.wire.who import Peer
 from tests.doubles.lending import ALICE, BOB, FOUND_W, Client
 from tests.doubles.waiting import eventually
 from tests.limits.helper.test_conversation import capped

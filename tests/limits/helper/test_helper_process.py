@@ -19,8 +19,9 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable
 from autocap.job.invoking_user import file_rights_of
-from autocap.limits.helper.connection import Connection, Refused
+from autocap.limits.helper.connection import Connection
 from autocap.limits.helper.protocol import Code, Devices, Done, LeasesEnded, Lent, Op
+from autocap.wire.refusal import Refused
 from bench.helper.served import fork_servers_of, watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
 from tests.doubles.waiting import eventually

@@ -18,8 +18,8 @@ from autocap.limits.helper import policy_file
 from autocap.limits.helper.house import House
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Beaten, Code, Done, Op
-from autocap.limits.helper.who import Peer
 from autocap.limits.state_dir import ROOTS_PATH, StateDir
+from autocap.wire.who import Peer
 from bench.faults.virtual import Unwatched
 from bench.nvml_emulation import Steps, times
 from tests.doubles.lending import ALICE, Client

@@ -9,7 +9,7 @@ from autocap.clock import VirtualClock
 from autocap.limits.helper import policy_file
 from autocap.limits.helper.policy import Grant, Policy, plain_address
 from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused, rules_in
-from autocap.limits.helper.who import Peer
+from autocap.wire.who import Peer
 
 ALICE = Peer(uid=20_001, pid=1, groups=(30_001, 100))
 BOB = Peer(uid=20_002, pid=2, groups=(30_002, 100))

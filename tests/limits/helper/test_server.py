@@ -16,16 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from autocap.errors import ActuatorUnavailable
+from autocap.errors import ActuatorUnavailable, PeerLost
 from autocap.limits import Guardian
-from autocap.limits.helper import dialling, listening
-from autocap.limits.helper.bounds import Bounds, Rate
-from autocap.limits.helper.connection import Connection, HelperLost, Refused
+from autocap.limits.helper.connection import Connection
 from autocap.limits.helper.house import House
-from autocap.limits.helper.listening import NotListening
 from autocap.limits.helper.policy_file import PolicyFiles
-from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Status
+from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
+from autocap.wire import listening, stream
+from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.listening import NotListening
+from autocap.wire.refusal import Refused
+from autocap.wire.stream import dialled
 from bench.faults.virtual import Unwatched
 from bench.helper import people
 from tests.doubles.crowd import Crowd
@@ -228,7 +230,7 @@ def test_sixty_four_clients_are_served(tmp_path):
     with Serving(tmp_path, Bounds(clients_of_uid=64, connects=MANY)).running() as serving:
         clients = [serving.connect() for _ in range(64)]
         for client in clients:
-            client.post(Op.STATUS)
+            client.post(Request(id=0, op=Op.STATUS))
         assert [len(client.drain(20.0)) for client in clients] == [1] * 64
         with pytest.raises(Exception, match="64 connections"):
             serving.connect()
@@ -308,10 +310,10 @@ def test_systemd_hands_its_socket_to_one_process_alone(monkeypatch):
 def test_a_connection_that_was_ended_says_so(serving):
     client = serving.connect()
     serving.server.stop()
-    with contextlib.suppress(HelperLost):
+    with contextlib.suppress(PeerLost):
         while True:  # what was asked before it noticed is answered
             client.ask(Op.STATUS, Status)
-    with pytest.raises(HelperLost, match="ended the connection"):
+    with pytest.raises(PeerLost, match="ended the connection"):
         client.ask(Op.STATUS, Status)
 
 
@@ -333,8 +335,8 @@ def test_a_client_that_finds_the_queue_full_tries_again(tmp_path, monkeypatch):
             if len(pauses) == 3:  # the server has come to them
                 stack.enter_context(listener.accept()[0])
 
-        monkeypatch.setattr(dialling.time, "sleep", pause)
-        stack.enter_context(dialling.dialled(path, 5.0))
+        monkeypatch.setattr(stream.time, "sleep", pause)
+        stack.enter_context(dialled(path, 5.0))
         assert len(pauses) == 3
         with pytest.raises(ActuatorUnavailable, match="that none of our tries got through"):
             Connection(path, within_s=0.0)

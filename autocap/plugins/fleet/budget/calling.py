@@ -1,42 +1,32 @@
-"""A client's end of a connection to the manager of a budget: requests out, answers back, each waited for so long."""
+"""A client's end of a connection to the manager of a budget."""
 
-import select
-import socket
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from autocap.errors import AutocapError, GuardError
+from autocap.errors import AutocapError, PeerLost
 from autocap.job.invoking_user import privileged
 from autocap.limits.helper.connection import error_of
-from autocap.limits.helper.dialling import dialled
 from autocap.limits.state_dir import ROOTS_PATH, default_path
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.words import (
     MOST_BYTES,
     Answer,
-    BadMessage,
-    Lines,
     Refusal,
     Request,
     Told,
     decode_answer,
     encode_request,
 )
+from autocap.wire.client import Client
 
 A = TypeVar("A", bound=Answer)
 SOCKET, SITE_SOCKET = "budget.sock", "budget.site.sock"  # of a machine's manager; of a budget over several nodes
-_READ_BYTES = 1 << 16
+_ANSWER_WITHIN_S = 5.0
 
 
 class NoBudget(AutocapError):
     """No budget runs on this machine."""
-
-
-class ManagerLost(GuardError):
-    """The manager has ended the connection, or says nothing any more. The message is a clause."""
 
 
 def socket_paths(name: str = SOCKET) -> tuple[Path, ...]:
@@ -68,104 +58,32 @@ def call(paths: Sequence[Path] | None = None, within_s: float = ANSWER_WITHIN_S)
     raise NoBudget("no budget runs here; start one with `autocap budget WATTS`")
 
 
-class Call:
+class Call(Client[Request, Answer | Refusal]):
     """path: of the manager's socket. told: the ceilings that it has told of, asked or not, in the order in which they
     came. Raises OSError where nobody listens."""
 
-    def __init__(self, path: Path, within_s: float = ANSWER_WITHIN_S) -> None:
-        self.path, self._within_s = path, within_s
-        self._lines, self._ids = Lines(MOST_BYTES), 0
-        self._unanswered: dict[int, float] = {}  # since when
-        self._answers: dict[int, Answer | Refusal] = {}
+    def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
+        super().__init__(path, within_s, other="the budget's manager", most_bytes=MOST_BYTES)
+        self.path = path
         self.told: list[Told] = []
-        self.heard_s = time.monotonic()
-        self._socket = dialled(path, within_s)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    @property
-    def mute_s(self) -> float:
-        """For how long the oldest request has waited for its answer, seconds."""
-        return time.monotonic() - min(self._unanswered.values(), default=time.monotonic())
-
-    @property
-    def unanswered(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._unanswered)
 
     def ask(self, request: Request, kind: type[A], within_s: float | None = None) -> A:
-        """The answer to a request. Raises what the manager's refusal stands for, ManagerLost."""
-        within_s = self._within_s if within_s is None else within_s
-        deadline_s, id = time.monotonic() + within_s, self.post(request)
-        while id not in self._answers:
-            if not self._take(deadline_s):
-                raise ManagerLost(f"the budget's manager has not answered for {within_s:g} s")
-        answer = self._answers.pop(id)
+        """The answer to a request. Raises what the manager's refusal stands for, PeerLost."""
+        answer = self.answer_to(request, within_s)
         if isinstance(answer, Refusal):
             raise error_of(answer)
-        if not isinstance(answer, kind):
-            raise ManagerLost("the budget's manager answered something else than it was asked")
-        return answer
+        return self.expected(answer, kind)
 
-    def post(self, request: Request) -> int:
-        """Send a request, whose answer may be taken later; its id. Raises ManagerLost."""
-        self._ids += 1
-        try:
-            self._socket.sendall(encode_request(self._ids, request), socket.MSG_NOSIGNAL)
-        except TimeoutError as error:
-            raise ManagerLost("the budget's manager takes no messages any more") from error
-        except OSError as error:
-            raise ManagerLost("the budget's manager has ended the connection") from error
-        self._unanswered[self._ids] = time.monotonic()
-        return self._ids
+    def _encoded(self, id: int, request: Request) -> bytes:
+        return encode_request(id, request)
 
-    def drain(self, wait_s: float) -> list[Answer | Refusal]:
-        """The answers to what was posted that are there, or come within so many seconds. Raises ManagerLost."""
-        deadline_s = time.monotonic() + wait_s
-        while self._unanswered and self._take(deadline_s):
-            pass
-        while self._take(0.0):
-            pass
-        found = list(self._answers.values())
-        self._answers.clear()
-        return found
+    def _decoded(self, line: bytes, request: Request | None) -> tuple[int | None, Answer | Refusal]:
+        return decode_answer(line)
 
-    def close(self) -> None:
-        with suppress(OSError):
-            self._socket.close()
-
-    def _take(self, deadline_s: float) -> bool:
-        """Take in one line; whether one came in time. Raises ManagerLost."""
-        try:
-            while (line := self._lines.take()) is None:
-                channel = select.poll()
-                channel.register(self._socket, select.POLLIN)
-                if not channel.poll(1000 * max(0.0, deadline_s - time.monotonic())):
-                    return False
-                self._read()
-            id, answer = decode_answer(line)
-        except BadMessage as error:
-            raise ManagerLost(f"the budget's manager does not speak our protocol: {error}") from error
-        self.heard_s = time.monotonic()
+    def _is_unasked(self, id: int | None, answer: Answer | Refusal) -> bool:
         if isinstance(answer, Told):
             self.told.append(answer)
-        if id is None and isinstance(answer, Told):
-            return True
-        if id is None and isinstance(answer, Refusal):
-            raise ManagerLost(f"the budget's manager has ended the connection: {answer.text}")
-        if id in self._unanswered:
-            del self._unanswered[id]
-            self._answers[id] = answer
-        else:
-            raise ManagerLost("the budget's manager answered another question")
-        return True
-
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except OSError as error:
-            raise ManagerLost("the budget's manager has ended the connection") from error
-        if not data:
-            raise ManagerLost("the budget's manager has ended the connection")
-        self._lines.feed(data)
+        elif id is None:
+            why = answer.text if isinstance(answer, Refusal) else "an answer has no id"
+            raise PeerLost(f"the budget's manager has ended the connection: {why}")
+        return id is None

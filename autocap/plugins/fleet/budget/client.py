@@ -7,18 +7,17 @@ gives them; the limits that it found are back when the budget ends.
 
 import os
 import time
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from autocap.controller.known_curve import KnownCurve
-from autocap.errors import GuardError, LimitRefused
+from autocap.errors import GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
 from autocap.limits.times import ANSWER_WITHIN_S, LATER_S, SOON_S, WAS_STOPPED_S
-from autocap.plugins.fleet.budget.calling import Call, ManagerLost, call
+from autocap.plugins.fleet.budget.calling import Call, call
 from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
@@ -59,22 +58,19 @@ class BudgetGuardian:
             devices = tuple(gpu.uuid for gpu in self._gpus)
             joined = self._call.ask(Join(devices=devices, pid=self._job_pid), Joined)
             if len(joined.original_w) != len(self._gpus):
-                raise ManagerLost("the budget's manager answered something else than it was asked")
+                raise PeerLost("the budget's manager answered something else than it was asked")
             self.original_w, self.ceiling_w = joined.original_w, joined.ceiling_w
             self._notes += joined.notes
             self.set_caps([self._below_ceiling_w(original_w) for original_w in self.original_w])
         except BaseException:
             self._drop()
             raise
-        _live.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if os.getpid() == self._pid:
-            _live.discard(self)
-            if self._call is not None:
-                with suppress(GuardError):
-                    self._call.ask(Leave(), Left)
+        if os.getpid() == self._pid and self._call is not None:
+            with suppress(GuardError):
+                self._call.ask(Leave(), Left, ANSWER_WITHIN_S)
         self._drop()
 
     def rehearse(self) -> None:
@@ -102,8 +98,8 @@ class BudgetGuardian:
                     raise error_of(answer)
             self._hear(there)
             if there.mute_s > ANSWER_WITHIN_S:
-                raise ManagerLost(f"the budget's manager has not answered for {ANSWER_WITHIN_S:g} s")
-        except ManagerLost as error:
+                raise PeerLost(f"the budget's manager has not answered for {ANSWER_WITHIN_S:g} s")
+        except PeerLost as error:
             self._drop()
             raise GuardError(
                 f"{error}; the limits found are put back by it, or by its watchdog, and the budget holds the job again "
@@ -163,15 +159,3 @@ class BudgetGuardian:
         there, self._call = self._call, None
         if there is not None:
             there.close()
-
-
-_live: "weakref.WeakSet[BudgetGuardian]" = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A forked child must not keep the connection open beyond its parent's death."""
-    for guardian in list(_live):
-        guardian._drop()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

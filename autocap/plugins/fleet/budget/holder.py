@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autocap.devices.base import LendableDevice
-from autocap.errors import ActuatorDenied
-from autocap.plugins.fleet.budget.calling import ManagerLost, NoBudget, call
+from autocap.errors import ActuatorDenied, PeerLost
+from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
 from autocap.plugins.fleet.budget.words import Ask, Standing
 from autocap.session.actuating import Actuation
@@ -62,7 +62,7 @@ def _standing() -> tuple[Path, Standing] | None:
     try:
         with closing(call()) as there:
             return there.path, there.ask(Ask(), Standing)
-    except (NoBudget, ManagerLost):
+    except (NoBudget, PeerLost):
         return None
 
 

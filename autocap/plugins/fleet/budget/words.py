@@ -10,11 +10,13 @@ an unknown is null.
 """
 
 from dataclasses import MISSING, dataclass, fields
+from typing import get_args
 
-from autocap.limits.helper.protocol import Code, Refusal
-from autocap.limits.helper.wire import MOST_WHOLE, BadMessage, Lines, line_of, object_in, plain, read
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import BadMessage, Json, answer_in, line_of, request_in
+from autocap.wire.refusal import Code, Refusal
 
-__all__ = ["BadMessage", "Code", "Lines", "Refusal"]
+__all__ = ["BadMessage", "Code", "Refusal"]
 
 VERSION = 1
 MOST_BYTES = 262_144  # of a line, with its newline
@@ -163,51 +165,23 @@ class Standing:
 
 Request = Join | Set | Beat | Known | Leave | Change | Weigh | Ask | End
 Answer = Joined | Done | Told | Left | Standing
-_REQUESTS: dict[str, type[Request]] = {
-    "join": Join,
-    "set": Set,
-    "beat": Beat,
-    "known": Known,
-    "leave": Leave,
-    "change": Change,
-    "weigh": Weigh,
-    "ask": Ask,
-    "end": End,
-}
-_NAMES = {cls: name for name, cls in _REQUESTS.items()}
-_ANSWERS: dict[str, type[Answer]] = {
-    "joined": Joined,
-    "done": Done,
-    "told": Told,
-    "left": Left,
-    "standing": Standing,
-}
-_ANSWER_NAMES = {cls: name for name, cls in _ANSWERS.items()}
+_REQUESTS: dict[str, type[Request]] = {cls.__name__.lower(): cls for cls in get_args(Request)}
+_ANSWERS: dict[str, type[Answer | Refusal]] = {cls.__name__.lower(): cls for cls in get_args(Answer | Refusal)}
 
 
 def encode_request(id: int, request: Request) -> bytes:
     """One line. Raises BadMessage where it would be too long."""
-    return line_of({"v": VERSION, "id": id, "op": _NAMES[type(request)], **plain(request)}, MOST_BYTES)
+    return line_of({"v": VERSION, "id": id, "op": type(request).__name__.lower(), **_said(request)}, MOST_BYTES)
 
 
 def decode_request(line: bytes) -> tuple[int, Request]:
     """The id and the request in a line. Raises BadMessage for whatever is not exactly one."""
-    body = object_in(line, MOST_BYTES)
-    id = body.pop("id", None)
-    if type(id) is not int or not 0 <= id < MOST_WHOLE:
-        raise BadMessage("id is no whole number from 0 on")
-    version, name = body.pop("v", None), body.pop("op", None)
-    if version != VERSION or type(version) is not int:
-        raise BadMessage(f"v is not {VERSION}, the version that is spoken here", id)
-    cls = _REQUESTS.get(name) if isinstance(name, str) else None
-    if cls is None:
-        raise BadMessage(f"op is none of {', '.join(_REQUESTS)}", id)
-    keys = {one.name for one in fields(cls)}
-    needed = {one.name for one in fields(cls) if one.default is MISSING}
-    if not needed <= set(body) <= keys:
+    id, cls, body = request_in(line, MOST_BYTES, VERSION, _REQUESTS)
+    name, keys = cls.__name__.lower(), {one.name for one in fields(cls)}
+    if not {one.name for one in fields(cls) if one.default is MISSING} <= set(body) <= keys:
         raise BadMessage(f"{name} has the keys {', '.join(['v', 'id', 'op', *sorted(keys)])} and no others", id)
     try:
-        made: Request = read(cls, body)
+        made = decode(cls, body, strict=True)
         _require_sane(made)
     except BadMessage as error:
         raise BadMessage(f"{name}: {error}", id) from None
@@ -216,26 +190,25 @@ def decode_request(line: bytes) -> tuple[int, Request]:
 
 def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     """One line. id: of the request, `None` for what was not asked."""
-    if isinstance(answer, Refusal):
-        said = {key: value for key, value in plain(answer).items() if value is not None}
-        return line_of({"v": VERSION, "id": id, "is": "refusal", **said}, MOST_BYTES)
-    return line_of({"v": VERSION, "id": id, "is": _ANSWER_NAMES[type(answer)], **plain(answer)}, MOST_BYTES)
+    said, is_refusal = _said(answer), isinstance(answer, Refusal)
+    said = {key: value for key, value in said.items() if value is not None or not is_refusal}
+    return line_of({"v": VERSION, "id": id, "is": type(answer).__name__.lower(), **said}, MOST_BYTES)
 
 
 def decode_answer(line: bytes) -> tuple[int | None, Answer | Refusal]:
     """The id and the answer in a line; keys that are not known are left out. Raises BadMessage."""
-    body = object_in(line, MOST_BYTES)
-    id, name = body.get("id"), body.get("is")
-    if body.get("v") != VERSION or not (id is None or type(id) is int):
-        raise BadMessage(f"it is no answer of version {VERSION}")
-    if name == "refusal":
-        refusal: Refusal = read(Refusal, body)
-        return id, refusal
+    id, body = answer_in(line, MOST_BYTES, VERSION)
+    name = body.get("is")
     cls = _ANSWERS.get(name) if isinstance(name, str) else None
     if cls is None:
         raise BadMessage("it is none of the answers that are known")
-    answer: Answer = read(cls, body)
-    return id, answer
+    return id, decode(cls, body, strict=True)
+
+
+def _said(record: Request | Answer | Refusal) -> dict[str, Json]:
+    said = encode(record, strict=True)
+    assert isinstance(said, dict)
+    return said
 
 
 def _require_sane(request: Request) -> None:

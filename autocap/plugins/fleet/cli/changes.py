@@ -6,7 +6,8 @@ import time
 from contextlib import closing
 from dataclasses import asdict
 
-from autocap.plugins.fleet.budget.calling import ManagerLost, call, holder_paths
+from autocap.errors import PeerLost
+from autocap.plugins.fleet.budget.calling import call, holder_paths
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, JobStanding, Standing, Weigh
 from autocap.printing import beneath, note, put, put_json
 
@@ -48,7 +49,7 @@ def watch() -> None:
         while True:
             try:
                 standing = there.ask(Ask(), Standing)
-            except ManagerLost:
+            except PeerLost:
                 note("the budget has ended, or its manager is started again")
                 return
             if sys.stdout.isatty():

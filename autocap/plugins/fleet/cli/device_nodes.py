@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from autocap.cli.device_report import DeviceReport, here, report_of
 from autocap.errors import EngineUnavailable
-from autocap.plugins.fleet.nodes.agent.spare import awaited
+from autocap.plugins.fleet.nodes.agent.standard_streams import awaited, own_stdout
 from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Word, line_of
 
 if TYPE_CHECKING:
@@ -69,11 +69,9 @@ def _report(devices: str) -> DeviceReport | str:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m autocap.plugins.fleet.cli.device_nodes", description=__doc__)
     parser.add_argument("--spare", action="store_true", help="begin once a line has come")
-    if parser.parse_args(argv).spare and awaited(sys.stdin.fileno()) is None:
+    if parser.parse_args(argv).spare and awaited() is None:
         return 0
-    out = os.dup(1)
-    os.dup2(2, 1)  # for protocol lines alone
-    with os.fdopen(out, "wb") as lines:
+    with os.fdopen(own_stdout(), "wb") as lines:
         lines.write(line_of(Listed(devices=json.dumps(asdict(here())))))
     return 0
 

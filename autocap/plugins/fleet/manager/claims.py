@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, ancestors, identify
 from autocap.limits.helper.computing import User, computing, user_of
-from autocap.limits.helper.namespaces import HERE
-from autocap.limits.helper.who import Peer
 from autocap.plugins.fleet.manager.finding import group_of
+from autocap.wire.namespaces import HERE
+from autocap.wire.who import Peer
 
 
 @dataclass(slots=True, kw_only=True)

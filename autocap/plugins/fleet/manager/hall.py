@@ -19,17 +19,16 @@ from autocap.plugins.fleet.budget.words import (
     Known,
     Leave,
     Left,
-    Request,
     Set,
     Told,
     encode_answer,
 )
 from autocap.plugins.fleet.manager.claims import NoClaim, claimed
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.reception import Control, Reception, Refused, is_owner, refused
+from autocap.plugins.fleet.manager.reception import Client, Control, Reception, is_owner
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
-from autocap.plugins.fleet.manager.visitor import Visitor
+from autocap.wire.refusal import Refused, refused
 
 _DEED = 25.0  # words: what touches devices counts for as many
 
@@ -60,16 +59,15 @@ class Hall(Reception):
         for visitor in self._visitors.values():
             if visitor.tenant is tenant:
                 visitor.say(encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
-                visitor.flush()
+                visitor.stream.flush()
 
-    def _left(self, visitor: Visitor) -> None:
+    def _left(self, visitor: Client) -> None:
         if visitor.tenant is not None:
             self._steward.release(self._now(), visitor.tenant)
 
     # The requests.
 
-    def _join(self, visitor: Visitor, request: Request) -> Joined:
-        assert isinstance(request, Join)
+    def _join(self, visitor: Client, request: Join) -> Joined:
         if visitor.tenant is not None:
             raise refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
         self._counts(visitor, _DEED)
@@ -92,8 +90,7 @@ class Hall(Reception):
             ceiling_w=tenant.ceiling_w,
         )
 
-    def _set(self, visitor: Visitor, request: Request) -> Done:
-        assert isinstance(request, Set)
+    def _set(self, visitor: Client, request: Set) -> Done:
         tenant = self._tenant(visitor)
         self._counts(visitor, _DEED)
         try:
@@ -104,13 +101,12 @@ class Hall(Reception):
         self._steward.set_caps(self._now(), tenant, request.watts)
         return Done()
 
-    def _beat(self, visitor: Visitor, request: Request) -> Told:
+    def _beat(self, visitor: Client, request: Beat) -> Told:
         tenant = self._tenant(visitor)
         put_back, tenant.put_back, tenant.silent = tenant.put_back, False, False
         return Told(ceiling_w=tenant.ceiling_w, put_back=put_back)
 
-    def _known(self, visitor: Visitor, request: Request) -> Done:
-        assert isinstance(request, Known)
+    def _known(self, visitor: Client, request: Known) -> Done:
         tenant = self._tenant(visitor)
         try:
             curve = JobCurve(
@@ -127,13 +123,13 @@ class Hall(Reception):
         self._steward.learn(self._now(), tenant, curve)
         return Done()
 
-    def _leave(self, visitor: Visitor, request: Request) -> Left:
+    def _leave(self, visitor: Client, request: Leave) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
         visitor.guest.lent_no_more()
         self._steward.release(self._now(), tenant)
         return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 
-    def _tenant(self, visitor: Visitor) -> Tenant:
+    def _tenant(self, visitor: Client) -> Tenant:
         if visitor.tenant is None:
             raise refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
         if not self._steward.is_here(visitor.tenant):

@@ -21,7 +21,6 @@ from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavai
 from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
-from autocap.limits.helper import listening
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
@@ -49,6 +48,7 @@ from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.session.roles import LimitGuard
 from autocap.version import __version__
+from autocap.wire import listening
 
 
 def require_none() -> None:

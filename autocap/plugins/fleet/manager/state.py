@@ -1,6 +1,6 @@
 """What a manager has to know again after it was killed."""
 
-import json
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +10,12 @@ from autocap.job.invoking_user import privileged
 from autocap.limits.state_dir import StateDir
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.openadr.spans import Span
-from autocap.runlog.codec import decode, encode
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
 
 STATE, SITE_STATE = "budget.state", "budget.site.state"
+_MOST_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +47,9 @@ def load(state_dir: Path, name: str = STATE) -> BudgetState | None:
     the directory is refused."""
     with privileged(), StateDir(state_dir) as place:
         data = place.read(name)
-    with suppress(ValueError, TypeError, KeyError):
-        found = json.loads(data or b"")
-        asked_w = None if found["asked_w"] is None else float(found["asked_w"])
-        return BudgetState(
-            asked_w=asked_w,
-            watts=float(found["watts"]),
-            policy=Policy(found["policy"]),
-            began_wall_s=float(found["began_wall_s"]),
-            record=str(found["record"]),
-            weights=tuple((int(group), float(weight)) for group, weight in found["weights"]),
-            spans=tuple(decode(Span, span) for span in found["spans"]),
-        )
+    with suppress(ValueError):
+        found = decode(BudgetState, parse(data or b"", _MOST_BYTES))
+        return found if math.isfinite(found.watts + found.began_wall_s) else None
     return None
 
 

@@ -20,17 +20,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Thread
-from typing import IO
 
 from autocap.errors import EngineUnavailable
 from autocap.limits.times import LEAVES_S, TERM_S
 from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
+from autocap.wire.stream import LineStream
 
 _log = logging.getLogger(__name__)
 
 _MOST_WAITING_BYTES = 1 << 18  # a child that takes no more is stuck: words and deeds are said again anyway
 _MOST_READ_BYTES = 1 << 22  # at one look
-_READ_BYTES = 1 << 16
 _ERROR_LINES, _ERROR_CHARACTERS = 6, 300
 _LOOK_EVERY_S = 0.02
 _LABELLED = re.compile(rb"\s*(\d+): (.*)", re.DOTALL)
@@ -89,9 +88,7 @@ class Channel:
         self._living: set[int] = set()
         if job is not None:
             self._join(job)
-        self._waiting = bytearray()
         self._parts: dict[int, bytearray] = {}
-        self._output, self._errors = _Lines(), _Lines()
         self._last_errors: deque[str] = deque(maxlen=_ERROR_LINES)
         try:
             process = subprocess.Popen(
@@ -105,7 +102,12 @@ class Channel:
             )
         except OSError as error:
             raise EngineUnavailable(f"{argv[0]} cannot be started: {error.strerror}") from error
-        self._in, self._out, self._err = map(_unblocked, (process.stdin, process.stdout, process.stderr))
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._in, self._out, self._err = process.stdin, process.stdout, process.stderr
+        self._child = LineStream(self._out.fileno(), self._in.fileno(), MOST_BYTES)
+        self._errors = LineStream(self._err.fileno(), None, MOST_BYTES)
         self._process = process
         self._ending: Thread | None = None
 
@@ -122,8 +124,8 @@ class Channel:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """Those on which something may be heard still."""
-        pairs = ((self._out, self._output), (self._err, self._errors))
-        return () if self._ending is not None else tuple(pipe.fileno() for pipe, lines in pairs if not lines.ended)
+        pairs = ((self._out, self._child), (self._err, self._errors))
+        return () if self._ending is not None else tuple(pipe.fileno() for pipe, stream in pairs if not stream.ended)
 
     @property
     def job(self) -> EngineJob | None:
@@ -134,9 +136,9 @@ class Channel:
         """Say something to some agents, or all. It is left out where the child has not taken what was said before."""
         if self._ending is not None:
             return
-        if len(self._waiting) < _MOST_WAITING_BYTES:
-            self._waiting += line_of(message, to)
-        self._write()
+        if self._child.waiting < _MOST_WAITING_BYTES:
+            self._child.say(line_of(message, to))
+        self._child.flush()
 
     def receive(self) -> list[tuple[int, FromAgent]]:
         """What the agents have said since the last look, with their numbers. One that is gone is `Lost`, once.
@@ -145,15 +147,15 @@ class Channel:
         """
         if self._ending is not None:
             return []
-        self._write()
+        self._child.flush()
         heard: list[tuple[int, FromAgent]] = []
-        for line in self._output.read(self._out.fileno()):
+        for line in _read(self._child):
             heard.extend(self._message(line))
-        for line in self._errors.read(self._err.fileno()):
+        for line in _read(self._errors):
             heard.extend(self._error(line.decode(errors="replace").strip()))
-        if self._output.ended and self._job is None:
+        if self._child.ended and self._job is None:
             raise EngineUnavailable(" | ".join(self._last_errors) or self._why())
-        if self._output.ended:
+        if self._child.ended:
             heard.extend(self._lost(number, self._why()) for number in sorted(self._living))
             self._living.clear()
         return heard
@@ -172,7 +174,7 @@ class Channel:
         self._ending.join()
 
     def _end(self) -> None:
-        self._write()
+        self._child.flush()
         self._in.close()
         has_ended = self._await_end(LEAVES_S)
         # As long as no agent has spoken, nothing is set that any of them would have to put back: they may be ended,
@@ -191,17 +193,10 @@ class Channel:
     def _await_end(self, patience_s: float) -> bool:
         end_s = time.monotonic() + patience_s
         while self._process.poll() is None and time.monotonic() < end_s:
-            self._output.read(self._out.fileno())  # who cannot write cannot leave
-            self._errors.read(self._err.fileno())
+            _read(self._child)  # who cannot write cannot leave
+            _read(self._errors)
             time.sleep(_LOOK_EVERY_S)
         return self._process.returncode is not None
-
-    def _write(self) -> None:
-        if not self._waiting or self._in.closed:
-            return
-        with suppress(BlockingIOError, BrokenPipeError):  # it ends soon, and is told of then
-            taken = os.write(self._in.fileno(), self._waiting)
-            del self._waiting[:taken]
 
     def _join(self, job: EngineJob) -> None:
         self._job, self._living = job, set(range(len(job.nodes)))
@@ -262,33 +257,6 @@ class Channel:
         return ": ".join([ended, " | ".join(self._last_errors)]) if self._last_errors else ended
 
 
-def _unblocked(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None  # as asked for
-    os.set_blocking(pipe.fileno(), False)
-    return pipe
-
-
-class _Lines:
-    """Whole lines of a pipe that is read without waiting; one that never ends is given up."""
-
-    def __init__(self) -> None:
-        self._held, self.ended = bytearray(), False
-
-    def read(self, fd: int) -> list[bytes]:
-        lines: list[bytes] = []
-        read = 0
-        while not self.ended and read < _MOST_READ_BYTES:
-            try:
-                data = os.read(fd, _READ_BYTES)
-            except BlockingIOError:
-                break
-            self.ended = not data
-            read += len(data)
-            *whole, rest = data.split(b"\n")
-            for line in whole:
-                lines.append(bytes(self._held) + line)
-                self._held.clear()
-            self._held += rest
-            if len(self._held) > MOST_BYTES:
-                self._held.clear()
-        return lines
+def _read(stream: LineStream) -> list[bytes]:
+    stream.read(_MOST_READ_BYTES)
+    return stream.lines()

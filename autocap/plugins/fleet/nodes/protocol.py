@@ -9,18 +9,20 @@ names those that it is for, or none where it is for all. What an agent has not u
 are the same on all nodes: `Hello` shows it where they are not.
 """
 
-import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
 from autocap.errors import AutocapError
 from autocap.limits import Restored
-from autocap.plugins.fleet.nodes.rows import Rows, columns, rows_of
+from autocap.plugins.fleet.nodes.rows import Rows
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.records import GpuInfo, SensorInfo
-from autocap.runlog.codec import decode, encode
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import line_of as json_line
+from autocap.wire.json_lines import parse
 
 VERSION = 2
 MOST_BYTES = 1 << 20  # of a line
@@ -216,27 +218,7 @@ ToAgent = Begin | Settle | Word | Do | Share
 FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost | Books
 Message = ToAgent | FromAgent
 
-_KINDS: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Begin,
-        Settle,
-        Word,
-        Do,
-        Hello,
-        Found,
-        Rows,
-        Heard,
-        Done,
-        Note,
-        JobEnded,
-        Failed,
-        Listed,
-        Lost,
-        Share,
-        Books,
-    )
-}
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
 
 
 def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
@@ -244,8 +226,8 @@ def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
     body: dict[str, Any] = {_SAYS: type(message).__name__.lower()}
     if to is not None:
         body[_TO] = list(to)
-    body["with"] = columns(message) if isinstance(message, Rows) else encode(message)
-    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    body["with"] = encode(message, flat=isinstance(message, Rows))
+    return json_line(body, sys.maxsize)
 
 
 def said(line: bytes | str) -> Message:
@@ -256,10 +238,9 @@ def said(line: bytes | str) -> Message:
 def addressed(line: bytes | str) -> tuple[Message, tuple[int, ...] | None]:
     """The message that a line is, and which agents it is for, `None` for all. Raises BadLine."""
     try:
-        body = json.loads(line)
-        kind, held = _KINDS[body[_SAYS]], body["with"]
-        to = body.get(_TO)
-        made = rows_of(held) if kind is Rows else decode(kind, held)
+        body: Any = parse(line if isinstance(line, bytes) else line.encode(), MOST_BYTES + 1)
+        kind, to = _KINDS[body[_SAYS]], body.get(_TO)
+        made = decode(kind, body["with"], flat=kind is Rows)
         return made, None if to is None else tuple(int(number) for number in to)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadLine(f"an agent or its controller said what neither says: {type(error).__name__}: {error}") from None

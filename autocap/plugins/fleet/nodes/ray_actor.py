@@ -3,10 +3,10 @@
 The agent is there, with all that it imports, before its number is: which of the nodes are the job's is known late.
 
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
-library is imported here, and numbers, which are sent with it. The agent trusts none of it. Where nobody has called for
-`ALONE_S`, or the raylet that has started this process does not run any more, it ends by itself, which ends the agent's
-input; Ray leaves an actor of a dead raylet alone for minutes. An agent leaves then; a budget's manager waits for
-another line to its site.
+library is imported here, and numbers and the splitter of lines, which are sent with it. The agent trusts none of it.
+Where nobody has called for `ALONE_S`, or the raylet that has started this process does not run any more, it ends by
+itself, which ends the agent's input; Ray leaves an actor of a dead raylet alone for minutes. An agent leaves then; a
+budget's manager waits for another line to its site.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from autocap.limits.times import (
     RAYLET_LOOK_S,
     RAYLET_TOLD_S,
 )
+from autocap.wire.lines import Lines
 
 _CALLED = 4  # nodes that one calls itself: a call takes a millisecond of either's processor
 CALLS_AT_ONCE = 3  # of one that does not answer
@@ -49,7 +50,7 @@ class Actor:
         with suppress(OSError):  # not permitted
             os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
         self._called_s = time.monotonic()
-        self._held = bytearray()
+        self._lines = Lines(_MOST_BYTES)
         self._ended = False
         self._reading = asyncio.Lock()
         self._pending: dict[int, list[asyncio.Future[Said]]] = {}
@@ -163,17 +164,15 @@ class Actor:
 
     def _read(self) -> list[bytes]:
         """The whole lines that wait."""
-        read = 0
+        read, lines = 0, list[bytes]()
         while not self._ended and read < _MOST_BYTES:
             try:
                 data = os.read(self._out, _READ_BYTES)
             except BlockingIOError:
                 break
             self._ended = not data
-            self._held += data
+            lines += self._lines.feed(data)
             read += len(data)
-        *lines, rest = bytes(self._held).split(b"\n")
-        self._held = bytearray(rest[:_MOST_BYTES])
         if self._ended:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.5)  # its end of the pipe closes a moment before it ends

@@ -14,13 +14,15 @@ from autocap.job.processes import import_path
 from autocap.limits.times import RAY_WAIT_S
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.ray_jobs import RayJob
+from autocap.wire import lines
 
 
 class Ends:
     """The actors on nodes that the job has or may have, by their node's id. agent: its command line."""
 
     def __init__(self, agent: Sequence[str]) -> None:
-        ray.cloudpickle.register_pickle_by_value(ray_actor)
+        for module in (ray_actor, lines):
+            ray.cloudpickle.register_pickle_by_value(module)
         self._remote: Any = ray.remote(ray_actor.Actor)
         self._given = ([*agent, "--spare"], {"PYTHONPATH": os.pathsep.join(import_path())})
         self._actors: dict[str, Any] = {}

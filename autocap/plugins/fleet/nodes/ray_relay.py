@@ -28,12 +28,14 @@ from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
-from autocap.job.lines import write_whole
 from autocap.limits.times import HEAD_ANSWERS_S, HEAD_EVERY_S, LEAVES_S, RAY_LATE_S, TERM_S
 from autocap.plugins.fleet.nodes import ray_actor
+from autocap.plugins.fleet.nodes.agent.standard_streams import own_stdout
 from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.plugins.fleet.nodes.sharing import Share
+from autocap.wire.line_process import write_whole
+from autocap.wire.stream import LineStream
 
 try:
     import ray
@@ -68,7 +70,7 @@ class Relay:
         self._actors, self._out, self._apart = dict(actors), out, apart
         self._given: dict[int, set[int]] = {}  # of which others each group's first has the actors
         self._said_lost: set[int] = set()
-        self._held = b""
+        self._controller = LineStream(0, None, _MOST_BYTES)
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
@@ -79,12 +81,10 @@ class Relay:
 
     def read(self) -> None:
         """Take what stands on our standard input."""
-        data = os.read(0, _MOST_BYTES)
-        if not data:
+        self._controller.read(_MOST_BYTES)
+        if self._controller.ended:
             self.ended.set()
-            return
-        *lines, self._held = (self._held + data).split(b"\n")
-        self._pass(lines)
+        self._pass(self._controller.lines())
 
     def _pass(self, lines: Sequence[bytes]) -> None:
         """Start a call of each group that is spoken to."""
@@ -163,8 +163,7 @@ def main(argv: Sequence[str]) -> int:
     which.add_argument("--on", type=lambda text: text.split(","), help="the names of the nodes, by comma")
     parser.add_argument("agent", nargs="*", help="its command line")
     given = parser.parse_args(argv)
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever Ray prints is not for whoever reads the lines
+    out = own_stdout()  # whatever Ray prints is not for whoever reads the lines
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(0))
     if not _connect(given.address, again=bool(given.agent)):

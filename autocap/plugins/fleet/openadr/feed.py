@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from autocap.job.lines import MOST_BYTES, Lines
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.watching import Said
-from autocap.runlog.codec import decode, encode
-from autocap.runlog.json_text import parse
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
+from autocap.wire.line_process import MOST_BYTES, LineProcess
 
 SILENT_S = 30.0  # of the process that asks: then another one does
 
@@ -22,7 +22,7 @@ class Feed:
     def __init__(self, source: VtnSource, now: Callable[[], float] = time.monotonic) -> None:
         self.source, self._now = source, now
         self._began_s = self._heard_s = now()
-        self._reader: Lines | None = self._started()
+        self._reader: LineProcess | None = self._started()
 
     def news(self) -> list[Said]:
         """What has been said since the last time."""
@@ -54,5 +54,5 @@ class Feed:
         with suppress(OSError):  # tried again after as long
             self._reader = self._started()
 
-    def _started(self) -> Lines:
-        return Lines("autocap.plugins.fleet.openadr.reader", [printable_json(encode(self.source))])
+    def _started(self) -> LineProcess:
+        return LineProcess("autocap.plugins.fleet.openadr.reader", [printable_json(encode(self.source))])

@@ -9,14 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from autocap.job.lines import write_whole
 from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.vtn import Vtn
 from autocap.plugins.fleet.openadr.watching import Said, Watched
-from autocap.runlog.codec import decode, encode
-from autocap.runlog.json_text import parse
 from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
+from autocap.wire.line_process import write_whole
 
 _MOST_BYTES = 1 << 16
 _LOOK_S = 0.5

@@ -17,8 +17,8 @@ from autocap.plugins.fleet.openadr.events import lacks_units
 from autocap.plugins.fleet.openadr.source import VtnSource, server_of, unsafe
 from autocap.prices.https import NotAnswered, get_json
 from autocap.prices.series import SourceRefused
-from autocap.runlog.codec import Json
 from autocap.text import printable
+from autocap.wire.json_lines import Json
 
 _ONE_S, _ALL_S = 10.0, 20.0  # for an answer; for all of them
 _PAGE, _MOST = 50, 1000  # records: of a page, as OpenADR bounds it; of all pages

@@ -10,9 +10,9 @@ from autocap.plugins.fleet.reports.history import BudgetHistory, JobHistory, Pow
 from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.model import Axis, Colour, Line, Picture, Plot, Style
 from autocap.reports.rendering import Presentation
-from autocap.runlog.codec import Json
 from autocap.runlog.columns import Samples, read_samples
 from autocap.text import printable
+from autocap.wire.json_lines import Json
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.PURPLE, Colour.SKY)
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 2), (6, 2, 1.5, 2))

@@ -29,10 +29,10 @@ from autocap.plugins.fleet.site.parts import Parts
 from autocap.plugins.fleet.site.site import Site
 from autocap.printing import note
 from autocap.reports import html
-from autocap.runlog.codec import encode
 from autocap.session.recorder import Recorder
 from autocap.text import printable_json
 from autocap.version import __version__
+from autocap.wire.codec import encode
 
 _NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")
 

@@ -12,11 +12,10 @@ from threading import Event, Thread
 import pytest
 
 from autocap.devices.nvml import NvmlDevice
-from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused
+from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused, PeerLost
 from autocap.job.processes import own_identity
-from autocap.limits.helper import listening
 from autocap.limits.times import HANG_S
-from autocap.plugins.fleet.budget.calling import Call, ManagerLost, NoBudget, call
+from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
 from autocap.plugins.fleet.budget.words import (
     Ask,
@@ -34,6 +33,7 @@ from autocap.plugins.fleet.budget.words import (
     encode_request,
 )
 from autocap.plugins.fleet.manager.hall import Hall
+from autocap.wire import listening
 from bench.helper import people
 from tests.doubles.crowd import Crowd
 from tests.doubles.waiting import eventually
@@ -306,7 +306,7 @@ def test_a_connection_that_says_nonsense_is_lost(called: tuple[Call, socket.sock
     there, other = called
     there.post(Beat())
     other.sendall(b'{"v":1,"id":9,"is":"done"}\n')
-    with pytest.raises(ManagerLost, match="another question"):
+    with pytest.raises(PeerLost, match="another question"):
         there.drain(5.0)
 
 

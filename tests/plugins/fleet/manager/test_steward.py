@@ -8,7 +8,6 @@ import pytest
 
 from autocap import events
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
-from autocap.limits.helper.who import Peer
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.manager.claims import Claim
@@ -16,6 +15,7 @@ from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.standing import standing
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.records import NodeReading
+from autocap.wire.who import Peer
 from bench.nvml_emulation.machine import LOST, UNKNOWN, Fault
 from tests.plugins.fleet.manager.stage import Stage, stage
 

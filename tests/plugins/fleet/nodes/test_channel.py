@@ -99,7 +99,7 @@ def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
     channel = _shell("trap '' TERM; echo '0: '; while :; do sleep 1; done", job=_job(1))
     for number in range(20_000):
         channel.send(Word(number=number, interval_s=0.1, counted=True))
-    assert len(channel._waiting) < 1 << 19
+    assert channel._child.waiting < 1 << 19
     channel.close()
     until(lambda: not _in_session(channel.pid), "the end of all of it")
 
@@ -129,7 +129,7 @@ def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
         until(lambda: channel.receive(), "its traps are set")
         assert begun == [channel.pid]
     else:
-        until(lambda: channel._output.read(channel._out.fileno()), "its traps are set")
+        until(lambda: channel._child.read(), "its traps are set")
     channel.close()
     until(lambda: not _in_session(channel.pid), "the end of who was sent SIGKILL")
     assert (tmp_path / "log").exists() == is_asked

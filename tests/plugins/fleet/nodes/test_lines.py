@@ -6,9 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
 from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import Reading
 
@@ -32,7 +31,7 @@ def rows(first: int, readings: int = 1) -> Rows:
 def all_said(outbox: Outbox, pipe: tuple[int, int]) -> bytes:
     """What arrives at a reader who reads all of it."""
     heard = b""
-    while not outbox.is_empty:
+    while outbox.waiting:
         heard += os.read(pipe[0], 1 << 16)
         outbox.flush()
     os.close(pipe[1])
@@ -45,44 +44,28 @@ class TestInbox:
     def test_lines_for_others_are_left_out_but_show_that_the_controller_lives(self, pipe: tuple[int, int]) -> None:
         inbox = Inbox(pipe[0], 2)
         os.write(pipe[1], line_of(WORD, to=(0, 1)))
-        assert list(inbox.read()) == []
+        assert list(inbox.messages()) == []
         assert inbox.speaks
         os.write(pipe[1], line_of(WORD, to=(1, 2)) + line_of(WORD))
-        assert list(inbox.read()) == [WORD, WORD]
+        assert list(inbox.messages()) == [WORD, WORD]
 
     def test_what_is_no_message_is_left_out_and_shows_nothing(self, pipe: tuple[int, int]) -> None:
         inbox = Inbox(pipe[0], 0)
         os.write(pipe[1], b'srun: warning\n\xff\xfe\n{"says": "word"}\n[]\n{"says":"word","with":{"number":"x"}}\n\n')
-        assert list(inbox.read()) == []
+        assert list(inbox.messages()) == []
         assert not inbox.speaks
-        assert not inbox.has_ended
+        assert not inbox.ended
         do = Do(number=3, what=Deed.SET, caps_w=(200.0,))
         os.write(pipe[1], b"garbage\n" + line_of(do))
-        assert list(inbox.read()) == [do]
-
-    def test_a_line_in_parts_is_one_message(self, pipe: tuple[int, int]) -> None:
-        inbox, line = Inbox(pipe[0], 0), line_of(WORD)
-        for at in range(len(line) - 1):
-            os.write(pipe[1], line[at : at + 1])
-            assert list(inbox.read()) == []
-        os.write(pipe[1], line[-1:])
-        assert list(inbox.read()) == [WORD]
-
-    def test_a_line_that_is_too_long_is_left_out_to_its_end(self, pipe: tuple[int, int]) -> None:
-        inbox = Inbox(pipe[0], 0)
-        for _ in range(MOST_BYTES // 60_000 + 2):
-            os.write(pipe[1], b"x" * 60_000)
-            assert list(inbox.read()) == []
-        os.write(pipe[1], line_of(WORD) + line_of(WORD))
-        assert list(inbox.read()) == [WORD]  # the first of them was the end of the long one
+        assert list(inbox.messages()) == [do]
 
     def test_the_end_is_seen(self, pipe: tuple[int, int]) -> None:
         inbox = Inbox(pipe[0], 0)
-        assert list(inbox.read()) == []
-        assert not inbox.has_ended
+        assert list(inbox.messages()) == []
+        assert not inbox.ended
         os.close(pipe[1])
-        assert list(inbox.read()) == []
-        assert inbox.has_ended
+        assert list(inbox.messages()) == []
+        assert inbox.ended
 
 
 class TestOutbox:
@@ -93,7 +76,7 @@ class TestOutbox:
             outbox.put(rows(number, readings=20))
             if number % 100 == 0:
                 outbox.put(Done(number=number))
-        assert not outbox.is_empty
+        assert outbox.waiting
         heard_bytes = all_said(outbox, pipe)
         messages = [said(line) for line in heard_bytes.splitlines()]
         assert messages[0] == Note(text="first")
@@ -106,7 +89,7 @@ class TestOutbox:
 
     def test_the_same_answer_waits_once(self, pipe: tuple[int, int]) -> None:
         outbox = Outbox(pipe[1])
-        while outbox.is_empty:
+        while not outbox.waiting:
             outbox.put(rows(0, readings=50))
         for _ in range(1000):
             outbox.put(Done(number=7))
@@ -116,13 +99,13 @@ class TestOutbox:
         outbox = Outbox(pipe[1])
         os.close(pipe[0])
         outbox.put(Heard(number=1, heard_s=1.0, said_s=1.0))
-        assert outbox.is_broken
-        outbox.drain(5.0)  # and is not waited for
+        assert outbox.broken
+        outbox.deliver(5.0)  # and is not waited for
 
     def test_all_arrives_where_it_is_read(self, pipe: tuple[int, int]) -> None:
         outbox = Outbox(pipe[1])
         messages: list[FromAgent] = [Note(text="a"), rows(0), Done(number=1)]
         for each in messages:
             outbox.put(each)
-        assert outbox.is_empty
+        assert not outbox.waiting
         assert [said(line) for line in all_said(outbox, pipe).splitlines()] == messages

@@ -13,14 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from autocap.clock import Clock, MonotonicClock
-from autocap.job.processes import ProcessId, boot_id, identify
+from autocap.job.processes import ProcessId, identify
 from autocap.limits.times import AT_LATEST_S, LAST_WORDS_S
 from autocap.plugins.fleet.nodes.agent.agent import Agent
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.agent.spare import awaited
-from autocap.plugins.fleet.nodes.protocol import VERSION, Begin, Hello
-from autocap.version import __version__
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox, awaited, hello, own_stdout
+from autocap.plugins.fleet.nodes.protocol import Begin
 
 if TYPE_CHECKING:
     from autocap.plugins.fleet.nodes.agent.preparing import Preparation
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MOST_SIGNALS = 64  # at one look
 _BUSY_S = 0.5  # a reader that takes nothing is tried again so often
-_CLOCK = "/proc/self/ns/time"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
         for module in HEAVY:
             import_module(module)
-        if (told := awaited(sys.stdin.fileno())) is None:
+        if (told := awaited()) is None:
             return 0
         number, node = told.number, told.node
         workers = tuple(worker for pid in told.pids if (worker := identify(pid)) is not None)
@@ -54,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
     for signum in (*_ENDING, signal.SIGTSTP):
         signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
     signals, teller = os.pipe()
-    outbox = Outbox(_own_stdout())
-    outbox.put(_hello(node))
+    outbox = Outbox(own_stdout())
+    outbox.put(hello(node))
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
@@ -63,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
-        outbox.drain(LAST_WORDS_S)
+        outbox.deliver(LAST_WORDS_S)
     return 0
 
 
@@ -93,42 +89,20 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, signals: int, clock: Clock
     stdin = sys.stdin.fileno()
     while not agent.is_leaving:
         wait_s = max(0.0, agent.next_s - clock.now())
-        ready, _, _ = select.select([stdin, signals], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        ready, _, _ = select.select([stdin, signals], [], [], wait_s if not outbox.waiting else min(wait_s, _BUSY_S))
         if stdin in ready:
-            for message in inbox.read():
+            for message in inbox.messages():
                 agent.hear(message)
             if inbox.speaks:
                 agent.spoken()
         signums = os.read(signals, _MOST_SIGNALS) if signals in ready else b""
-        if set(signums) & set(_ENDING) or inbox.has_ended or outbox.is_broken:
+        if set(signums) & set(_ENDING) or inbox.ended or outbox.broken:
             agent.told_to_end() if signums else agent.leave()
             return
         if signums:
             agent.stand_still()
         agent.due()
         outbox.flush()
-
-
-def _own_stdout() -> int:
-    """Standard output for protocol lines alone: whatever else writes there, writes to standard error."""
-    own = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return own
-
-
-def _hello(node: str) -> Hello:
-    try:
-        clock_id = os.readlink(_CLOCK)
-    except OSError:  # before Linux 5.6 there is one for all
-        clock_id = ""
-    return Hello(
-        version=VERSION,
-        autocap_version=__version__,
-        node=node,
-        pid=os.getpid(),
-        boot_id=boot_id(),
-        clock_id=clock_id,
-    )
 
 
 if __name__ == "__main__":

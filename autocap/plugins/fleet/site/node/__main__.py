@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from autocap.job.blas_threads import one_thread
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.supervising import supervised
-from autocap.plugins.fleet.nodes.agent.spare import awaited
-from autocap.runlog.codec import decode
+from autocap.plugins.fleet.nodes.agent.standard_streams import awaited, own_stdout
+from autocap.wire.codec import decode
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,12 +23,11 @@ def main(argv: Sequence[str]) -> int:
     with one_thread():
         from autocap.plugins.fleet.site.node.opening import manage_part
     if given.spare:
-        if (told := awaited(sys.stdin.fileno())) is None:
+        if (told := awaited()) is None:
             return 0
         number, node = told.number, told.node
     config = decode(BudgetConfig, given.config)
-    out = os.dup(sys.stdout.fileno())  # for lines of the protocol alone: whatever else is printed goes elsewhere
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    out = own_stdout()
     return supervised(lambda leash, resumed: manage_part(config, number, node, out, leash, resumed))
 
 

@@ -1,6 +1,5 @@
 """Opens what a node's manager needs, and lets it run; what happens is told to the site, which records it."""
 
-import os
 import select
 import sys
 import time
@@ -15,7 +14,6 @@ from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice
 from autocap.errors import AutocapError, DeviceLocked
 from autocap.events import Event
-from autocap.job.processes import boot_id
 from autocap.limits import Restored
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import LAST_WORDS_S, LOCKED_S, REPLACED_S, TRY_AGAIN_S
@@ -34,16 +32,14 @@ from autocap.plugins.fleet.manager.opening import (
     steward_of,
 )
 from autocap.plugins.fleet.manager.state import forget, load
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
-from autocap.plugins.fleet.nodes.protocol import VERSION, Failed, Found, Hello, Note
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox, hello
 from autocap.plugins.fleet.nodes.protocol import Done as Did
+from autocap.plugins.fleet.nodes.protocol import Failed, Found, Note
 from autocap.plugins.fleet.site.node.tie import Bond, NodeControl, Tie
 from autocap.records import Sample
 from autocap.session.actuating import actuation
 from autocap.session.guarding import Guarded
 from autocap.session.preparing import settle_leftovers
-from autocap.version import __version__
 
 
 class Told:
@@ -73,7 +69,7 @@ def manage_part(plan: BudgetConfig, number: int, node: str, out: int, leash: int
     descriptor for lines to the site. leash, resumed: as `autocap.plugins.fleet.manager.opening.manage` has them."""
     clock, outbox = MonotonicClock(), Outbox(out)
     told = Told(outbox)
-    outbox.put(_hello(node))
+    outbox.put(hello(node))
     try:
         status = _manage(plan, number, clock, told, leash, resumed)
     except AutocapError as error:
@@ -83,7 +79,7 @@ def manage_part(plan: BudgetConfig, number: int, node: str, out: int, leash: int
         told.failed(f"an internal fault: {type(error).__name__}: {error}")
         raise
     finally:
-        outbox.drain(LAST_WORDS_S)
+        outbox.deliver(LAST_WORDS_S)
     return status
 
 
@@ -184,17 +180,6 @@ def _replace_another() -> bool:
             refusal = str(error)
         time.sleep(TRY_AGAIN_S)
     raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
-
-
-def _hello(node: str) -> Hello:
-    return Hello(
-        version=VERSION,
-        autocap_version=__version__,
-        node=node,
-        pid=os.getpid(),
-        boot_id=boot_id(),
-        clock_id="",
-    )
 
 
 def _found(device: HoldableDevice, held: Guarded, node: PowerSource | None) -> Found:

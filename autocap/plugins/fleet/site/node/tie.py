@@ -15,9 +15,8 @@ from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.nodes.agent.inbox import Inbox
 from autocap.plugins.fleet.nodes.agent.lease import Lease
-from autocap.plugins.fleet.nodes.agent.outbox import Outbox
+from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Message
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.node.books import books_of
@@ -92,13 +91,13 @@ class Tie:
     def watch(self, poll: "select.poll") -> None:
         """As `Ears` has it. A site whose line has ended may come back by another one, and is waited for."""
         self._hall.watch(poll)
-        if not self._inbox.has_ended:
+        if not self._inbox.ended:
             poll.register(self._inbox.fd, select.POLLIN)
 
     def serve(self, ready: set[int]) -> None:
         """As `Ears` has it. Raises as the steward."""
         if self._inbox.fd in ready:
-            for message in self._inbox.read():
+            for message in self._inbox.messages():
                 if self._bond.hear(self._clock.now(), message):
                     self._tell(anyway=True)
             if self._bond.end is not None:
@@ -117,7 +116,7 @@ class Tie:
         books = self._bond.books()
         if anyway or self._said is None or _news(books) != _news(self._said):
             self._said = books
-            if not self._outbox.is_broken:
+            if not self._outbox.broken:
                 self._outbox.put(books)
 
 

@@ -1,5 +1,5 @@
-"""A process of ours beside us that prints lines: `write_whole` is its end, and `Lines` that of whoever started it,
-where a look takes no longer than there is something to read."""
+"""A process of ours beside us that prints lines: `write_whole` is its end, and `LineProcess` that of whoever started
+it, where a look takes no longer than there is something to read."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from autocap.job.processes import import_path, package_root
 from autocap.job.supervised import Supervised
+from autocap.wire.lines import Lines
 
 MOST_BYTES = 4 << 20  # of a line
 _END_S = 0.5
@@ -18,14 +19,14 @@ _RUN += (
 _RUN += "import_module(sys.argv.pop(1)).main(sys.argv[1:])"
 
 
-class Lines:
+class LineProcess:
     """Runs the `main` of a module, which is given words, until it is closed; it ends with us. Raises OSError where no
     process can be started."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         argv = (sys.executable, "-I", "-c", _RUN, package_root(), ":".join(import_path()), module, *words)
         self._child = Supervised(argv, grace_s=_END_S)
-        self._rest = b""
+        self._lines = Lines(MOST_BYTES)
         self.ended = False
 
     def take(self) -> list[bytes]:
@@ -36,9 +37,7 @@ class Lines:
             piece = self._child.output()
             if not piece:
                 break
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            found += lines
-        self._rest = self._rest[-MOST_BYTES:]
+            found += self._lines.feed(piece)
         return found
 
     def close(self) -> None:

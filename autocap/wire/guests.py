@@ -6,10 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from autocap.limits.helper.bounds import Bounds, Buckets
-from autocap.limits.helper.protocol import Code, Refusal
-from autocap.limits.helper.subordinates import owner_of
-from autocap.limits.helper.who import Peer, is_nobody_known, peer_of, uid_at
+from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.refusal import Code, Refusal
+from autocap.wire.subordinates import owner_of
+from autocap.wire.who import Peer, is_nobody_known, peer_of, uid_at
 
 _IDLE_S = 1.0  # of a connection that makes room for another one of its own user
 

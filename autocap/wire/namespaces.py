@@ -1,4 +1,4 @@
-"""In which PID namespace a process is. The number of a user means the same person only inside of one: the root of two
+"""In which namespaces a process is. The number of a user means the same person only inside of one: the root of two
 containers is uid 0 in both."""
 
 import os
@@ -9,6 +9,7 @@ from autocap.job.processes import status
 _PROC = Path("/proc")
 _MOST_ANCESTORS = 256
 HERE = "here"  # our own namespace
+_WHOLE_MACHINE = ["0", "0", "4294967295"]  # the uid_map of the first user namespace: every user is itself
 
 
 def namespace_of(pid: int, proc: Path = _PROC) -> str | None:
@@ -43,3 +44,11 @@ def _said(pid: int, proc: Path) -> dict[str, str] | None:
         return status(pid, proc) if pid > 0 else None
     except OSError:
         return None
+
+
+def is_namespaced(uid_map: Path = _PROC / "self/uid_map") -> bool:
+    """Whether a process, this one unless told otherwise, is in a user namespace other than the machine's first."""
+    try:
+        return uid_map.read_text().split() != _WHOLE_MACHINE
+    except OSError:  # a kernel without user namespaces
+        return False

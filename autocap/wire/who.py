@@ -9,16 +9,13 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from autocap.devices.permission import is_namespaced
-from autocap.job.processes import has_ended, identify
-from autocap.limits.helper.namespaces import HERE, namespace_of
-from autocap.limits.helper.subordinates import owner_of
-from autocap.limits.vital_signs import Look, VitalSigns
+from autocap.job.processes import has_ended
+from autocap.wire.namespaces import HERE, is_namespaced, namespace_of
+from autocap.wire.subordinates import owner_of
 
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
 _CREDENTIALS = struct.Struct("iII")
 _MOST_GROUPS = 65536  # that a process can be in
-_MOST_THREADS = 256  # of a client that are looked at ten times a second, while it is silent
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _UIDS = Path("/proc/self/uid_map")
 _NO_UID = Path("/proc/sys/kernel/overflowuid")
@@ -81,7 +78,7 @@ def peer_of(connection: socket.socket) -> Peer:
 def _namespace(connection: socket.socket, pid: int) -> str | None:
     """Of the very process that connected; `None` where it has ended by now."""
     try:
-        fd = _pidfd(connection, pid)
+        fd = pidfd_of(connection, pid)
     except OSError:
         return None
     if fd is None:
@@ -120,39 +117,9 @@ def user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-class PeerProcess:
-    """The process that connected: whether it is still there, and what it does. To be closed.
-
-    fd: readable once it has ended; `None` where the kernel gives none. Raises OSError where it has ended already.
-    """
-
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self.fd = _pidfd(connection, pid)
-        self._signs: VitalSigns | None = None
-        try:
-            process = None if self.fd is None else identify(pid)
-        except OSError:  # no descriptors are left
-            self.close()
-            raise
-        if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
-            self._signs = VitalSigns(process, _MOST_THREADS)
-
-    def has_ended(self) -> bool:
-        return self.fd is not None and has_ended(self.fd)
-
-    def look(self, *, threads: bool) -> Look | None:
-        """As `VitalSigns.look`."""
-        return None if self._signs is None else self._signs.look(threads=threads)
-
-    def close(self) -> None:
-        if self._signs is not None:
-            self._signs.close()
-        if self.fd is not None:
-            os.close(self.fd)
-
-
-def _pidfd(connection: socket.socket, pid: int) -> int | None:
-    """Raises OSError where it has ended already: its number may be somebody else's by now."""
+def pidfd_of(connection: socket.socket, pid: int) -> int | None:
+    """Readable once the process that connected has ended; `None` where the kernel gives none. Raises OSError where it
+    has ended already: its number may be somebody else's by now."""
     try:  # from Linux 6.5 on: the very process, whatever became of its number
         (fd,) = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
         return int(fd)

@@ -1,0 +1,190 @@
+"""Frozen records to plain JSON values and back, by their type hints.
+
+There are two ways. Records that we keep for ourselves may be of another version: a number that JSON has no word for
+(infinite, not a number) is written as null, and read back, null in a field that must be a number is infinite: the
+fields that can be are standard errors. `strict` is for what other users say: numbers are finite and below 2^53, texts
+are printable and of at most 1024 characters.
+"""
+
+import functools
+import math
+import re
+import types
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from autocap.text import printable
+from autocap.wire.json_lines import MOST_WHOLE, BadMessage, Json
+
+_T = TypeVar("_T")
+_MOST_TEXT = 1024  # characters
+# Half a character, which no stream takes; but for those that stand for a byte of an argument that was not UTF-8.
+_LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+_Read = Callable[[Any], Any]  # a value of JSON as the type of a field has it
+
+
+def encode(value: object, *, strict: bool = False, flat: bool = False) -> Json:
+    """A record, or a part of one, as JSON values; of strict ones each text on one line, and cut where it is too long.
+    flat: a record is a list of its values, without their names. Raises TypeError for what no record holds."""
+    return _plain(value, strict, flat)
+
+
+def _plain(value: object, strict: bool, flat: bool) -> Json:
+    if value is None or isinstance(value, float):  # what there is most of
+        is_number = value is not None and (strict or math.isfinite(value))
+        return float(value) if value is not None and is_number else None  # float(): a subclass may print itself else
+    kind: Any = type(value)
+    names = _names(kind)
+    if names is not None:
+        of = [_plain(getattr(value, name), strict, flat) for name in names]
+        return of if flat else dict(zip(names, of, strict=True))
+    if isinstance(value, tuple | list):
+        return [_plain(item, strict, flat) for item in value]
+    if isinstance(value, Enum):
+        return _plain(value.value, strict, flat)
+    if isinstance(value, str):
+        return printable(value)[:_MOST_TEXT] if strict else value
+    if isinstance(value, int):
+        return value
+    raise TypeError(f"a record holds no {kind.__name__}: {value!r}")
+
+
+def decode(kind: type[_T], value: Json, *, strict: bool = False, flat: bool = False) -> _T:
+    """The record of that type. Fields it does not know are ignored, absent ones take their defaults.
+
+    Half a surrogate pair in a string becomes an escape. Raises BadMessage where the value is not such a record, and
+    what the record itself raises.
+    """
+    of: Any = kind
+    return cast(_T, _reader(of, strict, flat)(value))  # which the type checker cannot follow
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a record; `None` of what is none."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+@functools.cache
+def _reader(kind: Any, strict: bool, flat: bool) -> _Read:
+    """How values of that type are read: looking at the type each time takes longer than all the rest."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (types.UnionType, Union):
+        return _union([(one, _reader(one, strict, flat)) for one in args if one is not type(None)])
+    if origin is tuple:
+        items = [_reader(one, strict, flat) for one in args if one is not Ellipsis]
+        return functools.partial(_tuple, items[0] if args[-1] is Ellipsis else items)
+    if origin is Literal:
+        return lambda value: value if isinstance(value, str) and value in args else _refused()
+    if kind is float:
+        return _finite if strict else _float
+    if kind is str:
+        return _text if strict else _escaped
+    if is_dataclass(kind):
+        return functools.partial(_record, kind, strict, flat)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return functools.partial(_word, kind)
+    if kind in (int, bool) and strict:
+        return lambda value: value if type(value) is kind and abs(value) < MOST_WHOLE else _refused()
+    return lambda value: value if type(value) is kind else _refused()
+
+
+def _refused() -> Any:
+    raise BadMessage("it is not of the type that is expected there")  # what it is instead is not ours to show
+
+
+def _float(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    if value is None:
+        return math.inf
+    try:
+        return float(value) if type(value) is int else _refused()
+    except OverflowError:
+        return _refused()
+
+
+def _finite(value: Any) -> Any:
+    is_number = type(value) in (int, float) and abs(value) < MOST_WHOLE
+    return float(value) if is_number else _refused()
+
+
+def _escaped(value: Any) -> str:
+    if type(value) is not str:
+        _refused()
+    return value if value.isascii() else _LONE.sub(lambda found: f"\\u{ord(found[0]):x}", value)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        _refused()
+    if len(value) > _MOST_TEXT or not value.isprintable():
+        raise BadMessage("a text is too long, or holds what cannot be printed")
+    return cast(str, value)
+
+
+def _word(kind: type[Enum], value: Any) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadMessage("a word is none of those that are known") from None
+
+
+def _tuple(items: _Read | list[_Read], value: Any) -> tuple[Any, ...]:
+    if type(value) is not list or (isinstance(items, list) and len(items) != len(value)):
+        _refused()
+    if isinstance(items, list):
+        return tuple(read(one) for read, one in zip(items, value, strict=True))
+    return tuple(map(items, value))
+
+
+def _union(members: list[tuple[Any, _Read]]) -> _Read:
+    """The member of a union, one of which is `None`, that a value is: exactly of its type if one is, else the first
+    that takes it."""
+    exact = dict(members)
+    if len(exact) == 1:
+        ((_, only),) = members
+        return lambda value: None if value is None else only(value)
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) in exact:
+            return exact[type(value)](value)
+        for _, one in members:
+            try:
+                return one(value)
+            except ValueError:
+                continue
+        return _refused()
+
+    return read
+
+
+@functools.cache
+def _fields(kind: Any, strict: bool, flat: bool) -> dict[str, _Read]:
+    hints = get_type_hints(kind)
+    return {name: _reader(hints[name], strict, flat) for name in _names(kind) or ()}
+
+
+def _record(kind: Any, strict: bool, flat: bool, value: Any) -> Any:
+    readers = _fields(kind, strict, flat)
+    if type(value) is not (list if flat else dict) or (flat and len(value) > len(readers)):
+        _refused()
+    made, name = {}, ""
+    try:
+        if flat:
+            for (name, read), one in zip(readers.items(), value, strict=False):
+                made[name] = read(one)
+        else:
+            for name, read in readers.items():
+                if name in value:
+                    made[name] = read(value[name])
+    except BadMessage as error:
+        raise BadMessage(f"{name}: {error}") from None
+    try:
+        return kind(**made)
+    except TypeError:
+        raise BadMessage(f"a key of {kind.__name__} is missing") from None
