@@ -17,7 +17,6 @@ COMMANDS = {
     "pergpu": "bench.pergpu",
     "period": "bench.period.command",
     "prices": "bench.prices.command",
-    "recurrences": "bench.recurrences.command",
     "recurring": "bench.recurring.command",
     "scenarios": "bench.scenarios.command",
     "strategies": "bench.strategies.command",
