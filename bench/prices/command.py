@@ -2,27 +2,23 @@
 
 bound: what following could save at most where the curve is known, in seconds. swing: days on which the price goes up
 and down, each like the other; valleys: the same on curves that are slower around their best constant cap, so that they
-have two valleys; year: a made-up year of hourly prices, or those of a file. These are the policy
-alone on the twelve published curves, with a real search, and every measurement with its error. live: the same days for
-the whole controller, sensors and samples included, in virtual time.
+have two valleys. Both are the policy alone on the twelve published curves, with a real search, and every measurement
+with its error; the whole controller follows a price in jobs of `bench gate`.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from autocap.devices.model.profiles import Profile
-from autocap.errors import AutocapError
 from bench.common import add_seeds
-from bench.prices.live import live
 from bench.prices.policy import Curve, Job, reference
 from bench.prices.valleys import TwoValleys
-from bench.prices.values import described, from_file, swinging, year
+from bench.prices.values import swinging
 from bench.simulation.jobs import seed_profiles
 
 _MEAN = 0.3  # money per kWh
-_DAYS = {"bound": 2, "swing": 30, "valleys": 30, "year": 365, "live": 2}
+_DAYS = {"bound": 2, "swing": 30, "valleys": 30}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,8 +26,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         hour_prices = [float(part) for part in args.hour_prices.split(",")]
-        values = from_file(args.values) if args.values else year(args.seed_base)
-    except (ValueError, AutocapError) as error:
+    except ValueError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     profiles = [profile for profile in seed_profiles() if args.curves in profile.name]
@@ -41,11 +36,6 @@ def main(argv: Sequence[str]) -> int:
     for hour_price in hour_prices:
         if args.part == "bound":
             lines = bound(profiles, swinging(days, args.swing / 100, _MEAN), hour_price)
-        elif args.part == "live":
-            lines = live(profiles, swinging(days, args.swing / 100, _MEAN), hour_price, args.seed_base)
-        elif args.part == "year":
-            print(described(values[: 24 * days]))
-            lines = table(profiles, values[: 24 * days], hour_price, 1, args.seed_base)
         else:
             curves: list[Curve] = list(profiles)
             if args.part == "valleys":
@@ -101,7 +91,7 @@ def _two_valleys(profile: Profile, hour_price: float) -> TwoValleys:
 
 
 def saved_pct(cost: float, over: float) -> float:
-    """Of the size of what it is over: a year may cost less than nothing."""
+    """Of the size of what it is over."""
     return 100 * (over - cost) / abs(over)
 
 
@@ -124,12 +114,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench prices", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", nargs="?", choices=list(_DAYS), default="swing")
-    parser.add_argument("--values", type=Path, metavar="FILE", help="of year: rows of time and value, as autocap reads")
     parser.add_argument(
         "--hour-prices", default="0.1", metavar="LIST", help="money per device hour, by comma (default 0.1)"
     )
     parser.add_argument("--curves", default="", metavar="TEXT", help="those with this in their name (default all)")
-    parser.add_argument("--days", type=int, default=0, metavar="N", help="(default: swing 30, year 365, else 2)")
+    parser.add_argument("--days", type=int, default=0, metavar="N", help="(default: bound 2, else 30)")
     parser.add_argument("--swing", type=float, default=50.0, metavar="X", help="percent up and down (default 50)")
     add_seeds(parser, 1, "of swing, repeats")
     parser.add_argument("--quick", action="store_true", help="two curves, four days")
