@@ -29,7 +29,7 @@ _STEPPED_OVER = {
     "aarch64": b"\xe0\x03\x00\x2a\xc0\x03\x5f\xd6",  # mov w0,w0; ret
 }
 _CALLS = 60
-_IN_A_JOB = 1.5  # times as much as here, a network's own call took: `bench overhead --parts calls`
+_IN_A_JOB = 1.5  # times as much as here, a network's own call took at most (bench/overhead/README.md)
 _BETWEEN_BYTES = 8 << 20  # that are moved between two calls: more than the caches of a core hold
 
 
