@@ -25,23 +25,7 @@ from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out
 from autocap.session.recorder import Recorder
-from tests.doubles.browser import browser, found
 from tests.doubles.recorded import record
-
-WIDTHS = (390, 1400)
-CHROMIUM = found()
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
-VISIBLE = """[...document.querySelectorAll('figure')].map(figure => {
-    const shown = [...figure.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect()).filter(box => box.width);
-    return [shown.length, shown[0].left, shown[0].right, shown[0].height];
-})"""
-UNFOLD = "document.querySelectorAll('details').forEach(details => { details.open = true; }), true"
-CUT_OFF = """[...document.querySelectorAll('svg text')].filter(text => {
-    const box = text.getBoundingClientRect(), page = text.ownerSVGElement.getBoundingClientRect();
-    return box.width && (box.left < page.left || box.right > page.right);
-}).map(text => text.textContent)"""
-SCROLLING = """[...document.querySelectorAll('.scroll')].map(one => [
-    one.scrollWidth > one.clientWidth, one.previousElementSibling?.className == 'hint'])"""
 
 
 @pytest.fixture(scope="module")
@@ -255,38 +239,3 @@ def test_eds_is_explained_before_any_value_of_it(run: Path) -> None:
     text = re.sub(r"<[^>]*>", " ", page_of(run)[page_of(run).index("<h1>") :]).replace("\N{NO-BREAK SPACE}", " ")
     assert text.index("eds k=2 (50 % energy + 50 % time") < text.index("eds 0.")
     assert "expected" not in text[: text.index("The job")]
-
-
-@needs_chromium
-def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: Path, tmp_path: Path) -> None:
-    assert CHROMIUM is not None
-    page = rendering.write_page(run, present_run(run, read_events(run)))
-    with browser(CHROMIUM, tmp_path) as chromium:
-        for width in WIDTHS:
-            for dark in (False, True):
-                chromium.open(page, width=width, dark=dark)
-                requested = [p["request"]["url"] for name, p in chromium.events if name == "Network.requestWillBeSent"]
-                assert [url for url in requested if not url.startswith("data:")] == [page.resolve().as_uri()]
-                said = {
-                    "Log.entryAdded",
-                    "Runtime.consoleAPICalled",
-                    "Runtime.exceptionThrown",
-                    "Network.loadingFailed",
-                }
-                assert [event for event in chromium.events if event[0] in said] == []
-                assert chromium.ask("document.documentElement.scrollWidth") <= width
-                folded = chromium.ask("document.documentElement.scrollHeight")
-                chromium.ask(UNFOLD)
-                assert folded < 0.7 * chromium.ask("document.documentElement.scrollHeight")
-                assert chromium.ask("document.documentElement.scrollWidth") <= width
-                assert chromium.ask(CUT_OFF) == []
-                for scrolls, says_so in chromium.ask(SCROLLING):
-                    assert scrolls == (says_so and width < 720)
-                shown = chromium.ask(VISIBLE)
-                assert len(shown) == 5
-                for count, left, right, height in shown:
-                    assert count == 1
-                    assert 0 <= left < right <= width
-                    assert height > 100
-                colour = chromium.ask("getComputedStyle(document.body).backgroundColor")
-                assert colour == ("rgb(20, 20, 20)" if dark else "rgb(255, 255, 255)")
