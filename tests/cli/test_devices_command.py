@@ -1,21 +1,14 @@
 """`autocap devices`, above an emulated NVML library."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, environment, machine
-from tests.cli.test_cli import Cli
+from tests.cli.test_cli import Cli, cli
 
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    made = Cli(tmp_path)
-    yield made
-    made.end()
+__all__ = ["cli"]  # the fixture
 
 
 def test_without_a_driver_it_explains_and_exits_with_0(cli: Cli) -> None:

@@ -14,19 +14,14 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import EMULATED, Cli, terminated
+from tests.cli.test_cli import EMULATED, Cli, cli, terminated
 from tests.doubles import warm
 from tests.doubles.recorded import record
 from tests.doubles.waiting import eventually
 
+__all__ = ["cli"]  # the fixture
+
 NO_SPACE = "autocap: standard output cannot be written: No space left on device; check where it goes\n"
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    made = Cli(tmp_path)
-    yield made
-    made.end()
 
 
 @pytest.fixture(scope="module")

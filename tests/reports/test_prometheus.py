@@ -20,9 +20,11 @@ from autocap.errors import ExporterError
 from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
-from tests.cli.test_cli import EMULATED, Cli
+from tests.cli.test_cli import EMULATED, Cli, cli
 from tests.doubles.logs import STARTED, status_after, until, whole_log
 from tests.doubles.waiting import eventually
+
+__all__ = ["cli"]  # the fixture
 
 Scrape = dict[str, list[tuple[dict[str, str], float]]]
 
@@ -241,13 +243,6 @@ def test_what_a_gpu_calls_itself_is_no_more_than_text(exporter: Exporter, port: 
     hostile = replace(found.gpus[0], name="\x1b]52;c;eA==\x07\udc80\n# HELP")
     fed(exporter, [STARTED, replace(found, gpus=(hostile,))])
     assert scrape(port)["autocap_gpu_info"][0][0]["name"] == r"\x1b]52;c;eA==\x07\udc80\n# HELP"
-
-
-@pytest.fixture
-def cli(tmp_path) -> Iterator[Cli]:
-    made = Cli(tmp_path)
-    yield made
-    made.end()
 
 
 def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: Cli, port: int) -> None:

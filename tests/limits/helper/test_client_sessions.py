@@ -33,15 +33,11 @@ from autocap.records import CapRange, GpuInfo
 library = open_library()
 cap_range = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
 gpus = [GpuInfo(index=gpu.index, uuid=gpu.uuid, name=gpu.name, cap_range=cap_range) for gpu in library.inventory()]
-caps_w = [150.0] * len(gpus)
 with RemoteGuardian(gpus=gpus, verifier=HeldLimits(library), path=socket_path()) as guardian:
-    guardian.set_caps(caps_w)
-    print("set", flush=True)
+    guardian.set_caps([150.0] * len(gpus))
     while True:
         time.sleep(0.3)
-        if guardian.beat():
-            print("again", flush=True)
-            guardian.set_caps(caps_w)
+        guardian.beat()
 """
 
 
@@ -154,28 +150,6 @@ def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found
     over = node.run("-m", "autocap", *SWEEP, "--gpus", "1", "--caps", "255", "--out", "over", "--", "true")
     assert over.returncode == 1
     assert "--caps 255 W is above the 249.123 W maximum of GPU 1; pass --caps 249.123 or less" in over.stderr
-
-
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_client_that_dies_has_its_limits_back(node, holder, signum) -> None:
-    holder.send_signal(signum)
-    eventually(node.are_back, 5.0)
-
-
-def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_it_goes_on(node, holder) -> None:
-    holder.send_signal(signal.SIGSTOP)
-    eventually(node.are_back, 5.0)
-    holder.send_signal(signal.SIGCONT)
-    eventually(lambda: capped(node))
-    assert "again" in node.said()
-
-
-def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next(node, holder) -> None:
-    node.kill_helper()
-    eventually(node.are_back, 5.0)
-    node.serve()
-    eventually(lambda: capped(node))
-    assert holder.poll() is None
 
 
 def test_when_helper_and_client_are_killed_at_once_limits_are_back(node, holder) -> None:

@@ -211,12 +211,6 @@ def test_a_user_has_no_more_connections_than_are_theirs(tmp_path):
             pytest.fail("the one that was closed still counts")
 
 
-def test_there_are_no_more_clients_than_can_be_served(tmp_path):
-    with Serving(tmp_path, Bounds(clients=1)).running() as serving:
-        serving.connect()
-        assert json.loads(closed(serving.raw()))["error"]["text"] == "1 clients are connected; try again later"
-
-
 def test_a_user_does_not_connect_too_often(tmp_path):
     with Serving(tmp_path, Bounds(connects=Rate(burst=2, per_s=0.001))).running() as serving:
         for _ in range(2):

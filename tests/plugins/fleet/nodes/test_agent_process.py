@@ -100,7 +100,7 @@ def test_the_end_of_its_input_puts_back_and_ends(stage: Stage) -> None:
 
 @pytest.mark.parametrize("signum", [None, signal.SIGTERM])
 def test_one_whose_call_does_not_come_back_leaves_all_the_same(signum: signal.Signals | None) -> None:
-    stuck = "import time; from autocap.plugins.fleet.nodes.agent import __main__ as m; m._AT_LATEST_S = 0.0"
+    stuck = "import time; from autocap.plugins.fleet.nodes.agent import __main__ as m; m.AT_LATEST_S = 0.0"
     stuck += "; m._loop = lambda *_: time.sleep(600); m.main([])"
     with subprocess.Popen([sys.executable, "-c", stuck], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         agent.stdout.readline()  # that it is there
