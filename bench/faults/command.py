@@ -18,8 +18,6 @@ _PROCESS_SHARE = 0.24  # of the injections beside those kills: a real process ta
 _AT_ONCE = 10  # jobs of real processes
 _CROWD = 6  # of those that keep the processors busy, which are left to the end
 _ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
-_QUICK = ("SIGKILL at a random moment", "SIGTERM to attach", "journal of a dead owner", "state directory unusable")
-_QUICK_VIRTUAL = 36
 _GROUPS = {"helper": tuple(helper_faults.KINDS), "helper jobs": tuple(helper_job_faults.KINDS)}  # names of many kinds
 _MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults)
 
@@ -29,13 +27,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench faults", description=__doc__)
     injections.add_options(parser, _INJECTIONS)
     parser.add_argument("--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, with a cap set")
-    parser.add_argument("--quick", action="store_true", help="a sample of some forty, in a quarter of a minute")
     args = parser.parse_args(argv)
     there = [kind for module in _MODULES for kind in module.KINDS]
     kinds = injections.chosen(parser, args.kinds, there, groups=_GROUPS) if args.kinds else ()
     _be_quiet()
     began_s = time.monotonic()
-    outcomes = quick(args.seed) if args.quick else full(args.injections, args.kills, args.seed, kinds)
+    outcomes = full(args.injections, args.kills, args.seed, kinds)
     return injections.report(outcomes, began_s, args.json, back=_backs, said=6)
 
 
@@ -43,12 +40,6 @@ def _backs(backs_s: dict[str, list[float]]) -> Iterator[str]:
     for name, took_s in sorted(backs_s.items()):
         times = f"{1000 * median(took_s):.0f} ms (median), {1000 * max(took_s):.0f} ms (worst of {len(took_s)})"
         yield f"{name}: limits that were away were back after {times}"
-
-
-def quick(seed: int) -> list[Outcome]:
-    """A sample: some of each kind in virtual time, and a few of real processes."""
-    virtual = injections.drawn(tuple(virtual_faults.KINDS), _QUICK_VIRTUAL, seed)
-    return _all(virtual, [(kind, seed) for kind in _QUICK])
 
 
 def full(count: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[Outcome]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bench.fuzz.case import Case
 from bench.fuzz.helper import report
+from bench.fuzz.helper.rounds import play
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     began_s = time.monotonic()
     cases = [Case(args.seed, index) for index in (range(args.cases) if args.case is None else [args.case])]
     try:
-        clients = report.played(cases)
+        clients = list(play(cases))
     except KeyboardInterrupt:
         print("bench fuzz: interrupted", file=sys.stderr)
         return 130

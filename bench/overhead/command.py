@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median, quantiles
 
-from autocap.devices.model.logged_sensors import LOGGED
-from autocap.devices.model.sensor import PRESETS
 from autocap.events import State
 from bench.overhead import call_cost, controller_cost, helper_cost, step_cost
 
@@ -26,9 +24,6 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench overhead", description=__doc__)
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"of {', '.join(_PARTS)} (default: all)")
     parser.add_argument(
-        "--sensors", default=",".join(_SENSORS), help=f"of the controllers' cards (default: {','.join(_SENSORS)})"
-    )
-    parser.add_argument(
         "--seconds", type=float, default=60.0, help="that each of them holds a cap, and of calls (default: 60)"
     )
     args = parser.parse_args(argv)
@@ -39,13 +34,10 @@ def main(argv: Sequence[str]) -> int:
         _print_hook()
     if "calls" in parts:
         _print_calls(args.seconds)
-    sensors = args.sensors.split(",")
     if args.seconds < _LEAST_S:
         parser.error(f"--seconds {args.seconds:g}: a cap is to be held for {_LEAST_S:g} s or more")
-    if set(sensors) - {*PRESETS, *LOGGED}:
-        parser.error(f"--sensors {args.sensors}: choose of {', '.join((*PRESETS, *LOGGED))}")
     status = _print_helper(args.seconds) if "helper" in parts else 0
-    return (_print_controller(sensors, args.seconds) if "controller" in parts else 0) or status
+    return (_print_controller(args.seconds) if "controller" in parts else 0) or status
 
 
 def _print_hook() -> None:
@@ -83,7 +75,7 @@ def _print_helper(seconds: float) -> int:
     return int(not all(enough for _, _, enough in rows))
 
 
-def _print_controller(sensors: Sequence[str], hold_s: float) -> int:
+def _print_controller(hold_s: float) -> int:
     """1 where it costs more than it may."""
     print(
         "\nThe controller in each of its states, % of a core and samples a second; the emulated library's own time is"
@@ -93,7 +85,7 @@ def _print_controller(sensors: Sequence[str], hold_s: float) -> int:
     print(f"  sensor mode   GPUs{states}  peak MB  watchdog MB, %  start s   kB/h")
     modes, gpus = ("run", "attach") * len(_MOST_PCT), sorted([*_MOST_PCT, *_MOST_PCT])
     status = 0
-    for sensor in sensors:
+    for sensor in _SENSORS:
         with ThreadPoolExecutor(len(modes)) as pool:  # processor time, which others at the same time do not add to
             for cost in pool.map(partial(controller_cost.measure, sensor, hold_s), modes, gpus):
                 status |= _print_cost(cost)

@@ -57,15 +57,6 @@ def test_it_ends_with_the_job_and_its_record_names_it(cli: Cli, trainer) -> None
     assert cli.leftovers() == []
 
 
-def test_after_sigkill_of_autocap_the_job_runs_on(cli: Cli, trainer) -> None:
-    run = attach(cli, trainer.pid)
-    run.kill()
-    run.wait()
-    eventually(lambda: cli.leftovers() == [], 5.0)
-    assert is_never_stopped(trainer.pid, 0.2)
-    assert trainer.poll() is None
-
-
 def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid)
     run.send_signal(signal.SIGTSTP)

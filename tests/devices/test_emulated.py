@@ -142,17 +142,6 @@ def test_a_grandchild_is_slowed_too():
         eventually(lambda: device.read() and state(grandchild) == "T")
 
 
-def test_lifting_the_cap_lets_the_job_run():
-    with bound(BUSY) as (device, root):
-        set_cap(device, 40.0)
-        eventually(lambda: state(root) == "T")
-
-        set_cap(device, 200.0)
-
-        eventually(lambda: stops_seen(root, 0.1) == 0)
-        assert device.read()[0].requested_w == 200.0
-
-
 def test_a_closed_device_leaves_the_job_running_whatever_the_cap():
     with bound(BUSY) as (device, root):
         set_cap(device, 40.0)

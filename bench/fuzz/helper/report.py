@@ -1,27 +1,11 @@
 """What came of the rounds, in a table."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 
-from bench.fuzz.case import Case
-from bench.fuzz.helper.rounds import COLUMNS, Round, play
+from bench.fuzz.helper.rounds import COLUMNS, Round
 
 _WANTED_MS = 50.0
-
-
-def played(cases: Sequence[Case]) -> list[Round]:
-    """All rounds; how far it is, where somebody looks on."""
-    found = []
-    for one in play(cases):
-        found.append(one)
-        if os.isatty(2):
-            done = sum(each.cases for each in found)
-            print(f"\r{done} of {len(cases)} conversations", end="", file=sys.stderr, flush=True)
-    if found and os.isatty(2):
-        print("\r", end="", file=sys.stderr)
-    return found
 
 
 def complaints(rounds: Sequence[Round]) -> list[tuple[str, str]]:

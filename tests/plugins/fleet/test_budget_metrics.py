@@ -11,6 +11,9 @@ from autocap.errors import ExporterError
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
 from autocap.plugins.fleet.manager.metrics import values_of
 from autocap.reports.prometheus.budget import MEANINGS, BudgetExporter
+from tests.reports.test_prometheus import port
+
+__all__ = ["port"]  # the fixture
 
 JOB = JobStanding(
     name="train.py 7", devices=("A", "B"), tuned=True, pid=7, cap_w=210.0, lowest_w=100.0, draw_w=400.0, slowdown=0.05,
@@ -20,13 +23,6 @@ STANDING = Standing(
     budget_w=1200.0, policy="fair", reserved_w=3.0, room_w=17.0, power_w=900.0, short_w=0.0, pause=(), jobs=(JOB,),
     free=("C",), record="", pid=1,
 )  # fmt: skip
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scraped(port: int) -> dict[str, tuple[dict[str, str], float]]:

@@ -128,21 +128,6 @@ def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(
         hanging.close()
 
 
-def test_a_failure_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mlflow.py").write_text(MLFLOW)
-    monkeypatch.syspath_prepend(tmp_path)
-    write(tmp_path, told())
-    failing = Tracker("mlflow", tmp_path)
-    try:
-        eventually(failing.is_over)
-        with pytest.raises(TrackerUnavailable, match=r"^nothing more is logged to mlflow: OSError: no server$"):
-            failing.event(told()[0])
-        failing.event(told()[0])
-        assert list(await_end([failing])) == []
-    finally:
-        failing.close()
-
-
 # A script with a run of W&B open, of a package that no other process can import.
 OPEN = """
 import types
