@@ -6,8 +6,8 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedJob
+from autocap.events.quote import PRICE
 from autocap.metrics import Metric
-from autocap.prices.quote import PRICE
 from bench.prices.policy import Job, reference
 from bench.prices.values import HOUR_S, known
 from bench.simulation.jobs import Outcome, tune

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.prices.quote import PRICE, Quote
-from autocap.prices.reading import read_file
+from autocap.events.quote import PRICE, Quote
+from autocap.session.prices.reading import read_file
 
 Floats = NDArray[np.float64]
 HOUR_S = 3600.0
