@@ -99,7 +99,7 @@ class Learner:
         if trouble is None:
             self.template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
             trouble = NOT_FOLLOWED if self.template is None else None
-        elif estimate.open and at_first:
+        elif estimate.triable and at_first:
             pattern = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
             if pattern is not None and _is_known(pattern.cycles, pattern.rel_stderr):
                 self.unproven.consider(pattern, signals.clock_hz)

@@ -13,8 +13,8 @@ _FIRST_LOOK_S = 4.0
 FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 _SPARE = 1.03  # of these, as updates are as long as they are said to be on average
 _GLIMPSE_AGAIN = 1.05  # times as many: once more before that; a glimpse at each sample would take half a core
-# Cycles at which a pattern that shows is looked at: when it may be seen, and be learned. Until there are many of them it
-# is looked at once more, when that look sees enough that the one before did not: two of them say more than one.
+# Cycles at which a pattern that shows is looked at: when it may be seen, and be learned. Until there are many of them
+# it is looked at once more, when that look sees enough that the one before did not: two of them say more than one.
 _LOOKS, _LEAST_GROWTH = (8.6, FEWEST_CYCLES + 0.8), 1.3
 MANY_CYCLES = 24.0  # in which twice and three times the period were looked for as well, so that one look will do
 _CONSIDERED_S = 2 * PERIOD_WITHIN_SECONDS  # that a pattern which is not proven yet is worth waiting for
