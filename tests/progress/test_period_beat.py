@@ -257,6 +257,15 @@ def test_parts_of_an_iteration_that_walk_as_it_does_are_a_fast_load_as_well(
     assert not looked_at(family, waveform, "25 of 100 ms", "alone", period_s, *seed).wrong
 
 
+@pytest.mark.parametrize(
+    ("period_s", "seed"), [(0.46655924238117114, (5202, 5, 61, 1)), (0.4024167459066621, (5302, 5, 60, 0))]
+)
+def test_five_or_seven_cycles_of_which_none_shows_clearly_are_not_taken_for_one(
+    period_s: float, seed: tuple[int, ...]
+) -> None:
+    assert not looked_at("set", "near-flat", "25 of 100 ms", "20 ms", period_s, *seed).called
+
+
 def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:
     """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
     found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)

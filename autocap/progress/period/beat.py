@@ -60,8 +60,8 @@ _AS_SAID = 0.01  # the same where nothing is to be proven: most sensors average 
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
-# Where a cycle takes nearly a whole number of readings: how far these must drift through its phases meanwhile, for all of
-# them to be seen: in what the phase walks by itself, and from one phase to the next.
+# Where a cycle takes nearly a whole number of readings: how far these must drift through its phases meanwhile, for all
+# of them to be seen: in what the phase walks by itself, and from one phase to the next.
 _WALKS, _PASSES = 4.0, 2.0
 _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.

@@ -168,6 +168,8 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
         least_s += 0.5 * seeing.update_s  # a whole number of updates in any case
     if found is None and alike_s < least_s:
         found = Verdict.UNRESOLVABLE, f"{alike_s:.3f} s is under three updates of the sensor: it may be an alias"
+    elif found is None and alike >= max(_MULTIPLES):
+        found = Verdict.AMBIGUOUS, f"what repeats is made of {alike} parts alike, of which none shows clearly by itself"
     elif found is None:
         may_be, of_cycles = beat(fit, series, spans.period_s, seeing)
     is_open = may_be in (Beat.UNLIKELY, Beat.POSSIBLE)
