@@ -16,8 +16,8 @@ _TRIALS = 5  # with the confirmation, of a search that knows what it does
 _EDGES = 2  # iterations of a trial that do not count
 _SURE = 2.0  # standard errors
 _TIMES = 2.0  # the rest of the job must last as many searches
-# Of the time at the limit found, and what a search may spend at its beginning: of the first minute and of more that is no
-# more than two points of slowdown.
+# Of the time at the limit found, and what a search may spend at its beginning: together no more than two points of the
+# first minute, as a slowdown counts them, nor of a longer time.
 _UNDER_CEILING, _AT_ONCE_S = 0.01, 0.6
 
 
