@@ -34,9 +34,8 @@ ROOMS = {
     "limits": "devices job wire",
     "measurement": "progress",
     "runlog": "registry job wire",
-    "prices": "registry job wire runlog",
-    "controller": "measurement prices progress strategies",
-    "reports": "registry job wire runlog measurement prices progress",
+    "controller": "measurement progress strategies",
+    "reports": "registry job wire runlog measurement progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -55,7 +54,7 @@ APART = {
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(text|errors|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
-    r"|prices\.(quote|units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
+    r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
     r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
@@ -184,6 +183,12 @@ def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
     for node in ast.walk(ast.parse(SOURCES[name].read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, node.args
+
+
+def test_the_folder_says_what_there_is_at_a_glance() -> None:
+    shown = [path for path in (ROOT / "autocap").iterdir() if path.name != "__pycache__"]
+    assert len(shown) <= 32
+    assert len([path for path in shown if path.is_dir() and path.name not in ("plugins", "docs")]) <= 18
 
 
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:

@@ -14,8 +14,8 @@ from autocap.config.sources import Sources
 from autocap.config.spacing import too_fine
 from autocap.devices.model import profile_names
 from autocap.errors import UsageError
+from autocap.events.quote import CARBON, PRICE
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
-from autocap.prices.quote import CARBON, PRICE
 from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
 from autocap.text import did_you_mean
@@ -188,7 +188,7 @@ def sources_of(given: Mapping[str, Any]) -> Sources:
 def _check_sources(sources: Sources) -> None:
     for kind, source in ((PRICE, sources.energy_price), (CARBON, sources.carbon)):
         if source is not None:
-            from autocap.prices import reading  # which needs numpy
+            from autocap.session.prices import reading  # which needs numpy
 
             reading.check(source, kind)
 

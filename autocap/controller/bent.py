@@ -111,12 +111,18 @@ def _agree(away: Floats, log_w: Floats) -> NDArray[np.bool_]:
 
 
 def _falling(times: Floats) -> Floats:
-    """Values and relative errors, shape (caps, 2), caps ascending: no time above what a lower cap takes, nor below what
-    a higher one does, each within its error. So what is known well has the say, as where a curve is another job's."""
-    time, error = times[:, 0], times[:, 0] * times[:, 1]
-    most = np.minimum.accumulate(time + error)
-    least = np.maximum.accumulate((time - error)[::-1])[::-1]
-    return np.column_stack([np.clip(time, np.minimum(least, most), most), times[:, 1]])
+    """Values and relative errors, shape (caps, 2), caps ascending, with the nearest times that no lower cap undercuts
+    (weighted isotonic regression, Barlow et al. 1972): what is known well has the say, as where a curve is another
+    job's."""
+    runs = list[tuple[float, float, int]]()  # of points that are alike: ln time, weight, and how many
+    for mean, weight in zip(np.log(times[::-1, 0]), np.maximum(times[::-1, 1], 1e-6) ** -2, strict=True):
+        count = 1
+        while runs and runs[-1][0] > mean:
+            other, more, points = runs.pop()
+            mean, weight, count = (mean * weight + other * more) / (weight + more), weight + more, count + points
+        runs.append((mean, weight, count))
+    nearest = np.exp(np.repeat([mean for mean, _, _ in runs], [count for _, _, count in runs]))
+    return np.column_stack([nearest[::-1], times[:, 1]])
 
 
 def own_error(stated: float, common: float) -> float:

@@ -15,7 +15,7 @@ from autocap.records import GpuEnergy, Measurement, Trial, TrialState
 BESIDE = 0.02  # of a cap: a ceiling that moves by less is the same one; budgets move by a watt or two all the time
 _LEAST_SLOWER = 1e-9
 WORSE = "worse than the baseline"
-ABOVE = "it is above what the budget gives now"
+MOVED = "the budget gives other watts now"
 
 
 def worse_than(cap_w: float) -> str:

@@ -16,7 +16,9 @@ _TRIALS = 5  # with the confirmation, of a search that knows what it does
 _EDGES = 2  # iterations of a trial that do not count
 _SURE = 2.0  # standard errors
 _TIMES = 2.0  # the rest of the job must last as many searches
-_UNDER_CEILING, _AT_ONCE_S = 0.01, 0.9  # of the time there; and what a search may spend at its beginning
+# Of the time at the limit found, and what a search may spend at its beginning: together no more than two points of the
+# first minute, as a slowdown counts them, nor of a longer time.
+_UNDER_CEILING, _AT_ONCE_S = 0.01, 0.6
 
 
 class SlowdownBudget:
@@ -46,14 +48,15 @@ class SlowdownBudget:
 
     def under_ceiling(self, held: Measurement, now_s: float) -> "SlowdownBudget":
         """What a search may cost from now on beside a cap that is held at or below a ceiling."""
+        share = min(1.0, self._baseline.period_s / held.period_s)
         budget = SlowdownBudget(
-            _UNDER_CEILING,
+            _UNDER_CEILING * share,
             self._totals,
             held,
             settle_s=self._settle_s,
             fewest=self._fewest,
             since=self._totals.tally(now_s),
-            saved_s=_AT_ONCE_S,
+            saved_s=_AT_ONCE_S * share,
         )
         budget._seen = list(self._seen)
         return budget

@@ -37,13 +37,13 @@ from autocap.controller.search import NewStrategy, Search
 from autocap.controller.waiting import Hopeless, Ready, Rough, Steady, Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
+from autocap.events.quote import Quote
 from autocap.measurement.energy import implausible
 from autocap.measurement.idle import IdleWatch
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
-from autocap.prices.quote import Quote
 from autocap.progress import Progress
 from autocap.records import Sample, SensorInfo
 from autocap.strategies.grid import CapGrid

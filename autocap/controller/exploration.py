@@ -174,12 +174,12 @@ class Exploration:
     def granted(self) -> Decision | None:
         """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
         with what it has shown, if that is anything."""
-        changed = self.search.restrict(self._out.ceiling_w)
+        before_w, changed = self.search.top_w, self.search.restrict(self._out.ceiling_w)
         match self._step:
             case AtTrial(stage=TrialStage.SAVING_UP) if changed:
                 return self._next_trial()
             case AtTrial(cap_w=cap_w, stage=stage):
-                return self._trial_under_ceiling(cap_w, stage)
+                return self._trial_under_ceiling(cap_w, stage, free=cap_w == before_w)
             case Anchoring() | Confirming():
                 confirms_w = max(self._step.comparison.outer_w) if isinstance(self._step, Confirming) else 0.0
                 if self.is_anchored and self._out.allows(confirms_w):
@@ -198,8 +198,8 @@ class Exploration:
             case _:
                 assert_never(self._step)
 
-    def _trial_under_ceiling(self, cap_w: float, stage: TrialStage) -> Decision | None:
-        allowed = self._out.allows(cap_w)
+    def _trial_under_ceiling(self, cap_w: float, stage: TrialStage, *, free: bool) -> Decision | None:
+        allowed = self._out.allows(cap_w) and not (free and cap_w != self.search.top_w)  # what it costs has risen
         if not allowed and stage is TrialStage.TRYING:
             self._cut_above(cap_w)
         if allowed and (stage is TrialStage.TRYING or (stage is TrialStage.REVISITING and self.is_anchored)):
@@ -216,7 +216,7 @@ class Exploration:
 
     def _cut_above(self, cap_w: float) -> None:
         """The trial of a cap ends, as it may not hold any more."""
-        result = self._prober.cut(bounded.ABOVE)
+        result = self._prober.cut(bounded.MOVED)
         if result is None or result.measurement is None:
             return
         trial = result.as_trial(cap_w, self._progress.trouble)

@@ -25,8 +25,8 @@ from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import SAME_S, Quotes
 from autocap.controller.ranking import Confirm, Move, Ranking
 from autocap.controller.search import Search
+from autocap.events.quote import CARBON, KINDS, PRICE, Quote
 from autocap.metrics import Metric
-from autocap.prices.quote import CARBON, KINDS, PRICE, Quote
 from autocap.records import Measurement, same_limits
 
 _LEAST_S = 60.0  # an interval, where nobody knows when it ends

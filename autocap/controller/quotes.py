@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from autocap import events
 from autocap.controller.actions import Outbox
-from autocap.prices.quote import CARBON, PRICE, Quote
+from autocap.events.quote import CARBON, PRICE, Quote
 
 _DAY_S = 86400.0
 SAME_S = 5.0  # two times of the day that are as near are one: clocks drift

@@ -271,7 +271,7 @@ class Search:
         """The strategy, told of what the trials cost by the metric of now, against what holds now."""
         if self._outdated:
             self._outdated = False
-            out = {bounded.ABOVE}
+            out = {bounded.MOVED}
             with _arms_length():
                 if self.top_w is None:
                     self.grid = self._with_measured(max(self.grid))

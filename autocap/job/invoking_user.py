@@ -105,19 +105,27 @@ def privileged() -> Iterator[None]:
         yield
         return
     with _switching:
-        uids, gids = os.getresuid(), os.getresgid()
-        if uids[1] == 0:
-            yield
-            return
-        os.setresuid(0, 0, 0)
-        os.setresgid(0, 0, 0)
         before = _held.set(True)
         try:
-            yield
+            with _as_root():
+                yield
         finally:
             _held.reset(before)
-            os.setresgid(*gids)
-            os.setresuid(*uids)
+
+
+@contextmanager
+def _as_root() -> Iterator[None]:
+    uids, gids = os.getresuid(), os.getresgid()
+    if uids[1] == 0:
+        yield
+        return
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    try:
+        yield
+    finally:
+        os.setresgid(*gids)
+        os.setresuid(*uids)
 
 
 @contextmanager

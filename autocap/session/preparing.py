@@ -14,9 +14,9 @@ from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
 from autocap.limits import Fate, settle
-from autocap.prices import reading
-from autocap.prices.feed import Feed, by_kind
-from autocap.prices.series import SourceRefused
+from autocap.session.prices import reading
+from autocap.session.prices.feed import Feed, by_kind
+from autocap.session.prices.series import SourceRefused
 from autocap.session.recorder import Recorder
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed

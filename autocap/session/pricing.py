@@ -8,9 +8,9 @@ from typing import Protocol
 from autocap.config.values import shown
 from autocap.controller.actions import Action, Announce
 from autocap.events import Sourced, Warned
-from autocap.prices.quote import Quote
-from autocap.prices.series import Series
-from autocap.prices.watching import Said
+from autocap.events.quote import Quote
+from autocap.session.prices.series import Series
+from autocap.session.prices.watching import Said
 from autocap.session.roles import Quotable
 
 _LOOK_S = 0.5

@@ -8,8 +8,8 @@ from typing import Protocol, Self, runtime_checkable
 from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
+from autocap.events.quote import Quote
 from autocap.limits import Restored
-from autocap.prices.quote import Quote
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.plain import Reporter
 from autocap.session.restorer import Restoring

@@ -8,6 +8,7 @@ are printable and of at most 1024 characters.
 
 import functools
 import math
+import operator
 import re
 import types
 from collections.abc import Callable
@@ -38,7 +39,12 @@ def _plain(value: object, strict: bool, flat: bool) -> Json:
     kind: Any = type(value)
     names = _names(kind)
     if names is not None:
-        of = [_plain(getattr(value, name), strict, flat) for name in names]
+        of = [  # most are plain numbers, and a call for each would take longer than all the rest
+            one
+            if one is None or type(one) is bool or (type(one) is float and one - one == 0)
+            else _plain(one, strict, flat)
+            for one in _values(kind)(value)
+        ]
         return of if flat else dict(zip(names, of, strict=True))
     if isinstance(value, tuple | list):
         return [_plain(item, strict, flat) for item in value]
@@ -65,6 +71,14 @@ def decode(kind: type[_T], value: Json, *, strict: bool = False, flat: bool = Fa
 def _names(kind: Any) -> tuple[str, ...] | None:
     """The fields of a record; `None` of what is none."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+@functools.cache
+def _values(kind: Any) -> Callable[[Any], tuple[object, ...]]:
+    """The values of a record's fields, in the order of `_names`."""
+    names = _names(kind) or ()
+    found = operator.attrgetter(*names) if len(names) > 1 else None
+    return found or (lambda record: tuple(getattr(record, name) for name in names))
 
 
 @functools.cache
@@ -104,6 +118,10 @@ def _float(value: Any) -> Any:
         return float(value) if type(value) is int else _refused()
     except OverflowError:
         return _refused()
+
+
+def _optional_float(value: Any) -> Any:
+    return None if value is None else _float(value)
 
 
 def _finite(value: Any) -> Any:
@@ -146,7 +164,7 @@ def _union(members: list[tuple[Any, _Read]]) -> _Read:
     exact = dict(members)
     if len(exact) == 1:
         ((_, only),) = members
-        return lambda value: None if value is None else only(value)
+        return _optional_float if only is _float else lambda value: None if value is None else only(value)
 
     def read(value: Any) -> Any:
         if value is None:
@@ -164,24 +182,22 @@ def _union(members: list[tuple[Any, _Read]]) -> _Read:
 
 
 @functools.cache
-def _fields(kind: Any, strict: bool, flat: bool) -> dict[str, _Read]:
+def _fields(kind: Any, strict: bool, flat: bool) -> tuple[tuple[str, _Read, bool], ...]:
+    """Of each field its name, how it is read, and whether every float is read as it is."""
     hints = get_type_hints(kind)
-    return {name: _reader(hints[name], strict, flat) for name in _names(kind) or ()}
+    readers = ((name, _reader(hints[name], strict, flat)) for name in _names(kind) or ())
+    return tuple((name, read, read in (_float, _optional_float)) for name, read in readers)
 
 
 def _record(kind: Any, strict: bool, flat: bool, value: Any) -> Any:
-    readers = _fields(kind, strict, flat)
-    if type(value) is not (list if flat else dict) or (flat and len(value) > len(readers)):
+    of = _fields(kind, strict, flat)
+    if type(value) is not (list if flat else dict) or (flat and len(value) > len(of)):
         _refused()
+    held = zip(of, value, strict=False) if flat else ((field, value[field[0]]) for field in of if field[0] in value)
     made, name = {}, ""
     try:
-        if flat:
-            for (name, read), one in zip(readers.items(), value, strict=False):
-                made[name] = read(one)
-        else:
-            for name, read in readers.items():
-                if name in value:
-                    made[name] = read(value[name])
+        for (name, read, as_it_is), one in held:
+            made[name] = one if as_it_is and type(one) is float else read(one)
     except BadMessage as error:
         raise BadMessage(f"{name}: {error}") from None
     try:

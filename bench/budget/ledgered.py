@@ -12,7 +12,7 @@ from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.config import Policy
 from autocap.records import Prediction
-from bench.budget.curves import Searched, job_curve
+from bench.budget.curves import Searched, job_curve, truth
 from bench.budget.fleet import Fleet, Floats, Indices
 from bench.budget.rules import Seen
 from bench.budget.story import Story
@@ -33,8 +33,8 @@ class _Lowering:
 
 
 class Ledgered:
-    """fleet, story: the jobs. seed: of the searches that made their curves, and of the slowdowns measured. exact: these
-    are held against the true time at the limit found, not against the baseline that the search has measured."""
+    """fleet, story: the jobs. seed: of the searches that made their curves, and of the slowdowns measured. exact: the
+    ledger is told the true curve of a job as soon as one is known, whatever was measured."""
 
     def __init__(self, fleet: Fleet, story: Story, policy: Policy, seed: int, *, exact: bool = False) -> None:
         self._fleet, self._story, self._seed, self._exact = fleet, story, seed, exact
@@ -110,13 +110,12 @@ class Ledgered:
                 slowed = 1 + float(self._slowed[:, job].mean())
                 iterations = _WINDOW / 2 / (slowed * self._story.curves.profiles[self._story.kinds[job]].default_time_s)
                 error = _JITTER / float(np.sqrt(iterations))
-                off = 1.0 if self._exact else self._search(job).baseline
                 cap_w = float(self._acted_w[:, job].mean())
                 time_noise, energy_noise = 1 + error * self._rng.standard_normal(2)
                 held = Prediction(
                     cap_w=cap_w,
                     energy=float(self._story.curves.energy_at(int(self._story.kinds[job]), cap_w) * energy_noise),
-                    time=float(slowed / off * time_noise),
+                    time=float(slowed / self._search(job).baseline * time_noise),
                     energy_rel_stderr=error,
                     period_rel_stderr=error,
                     time_energy_corr=0.0,
@@ -141,11 +140,10 @@ class Ledgered:
 
     def _tell(self, job: int) -> None:
         """What is known of a job by now."""
-        known, profile = (
-            self._known[job].bent_to(self._held[job]),
-            self._story.curves.profiles[int(self._story.kinds[job])],
-        )
-        self._ledger.curve(str(job), job_curve(known.points, profile, int(self._fleet.devices[job])))
+        profile, devices = self._story.curves.profiles[int(self._story.kinds[job])], int(self._fleet.devices[job])
+        known = self._known[job].bent_to(self._held[job])
+        curve = replace(truth(profile), devices=devices) if self._exact else job_curve(known.points, profile, devices)
+        self._ledger.curve(str(job), curve)
 
     def _search(self, job: int, kind: int | None = None) -> Searched:
         """One of those that were done of its kind, or of another."""

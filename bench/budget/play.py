@@ -12,7 +12,7 @@ from bench.budget.ledgered import Ledgered
 from bench.budget.rules import Periodic, Rule, Seen, Shared
 from bench.budget.story import Story
 
-RULES = ("fair", "fair, exact", "throughput", "energy", "uniform", "equal watts", "ear", "demand")
+RULES = ("fair", "fair, true curves", "throughput", "energy", "uniform", "equal watts", "ear", "demand")
 _DECIDE_EVERY = 2  # steps
 _BEGUN_S = 10.0  # what a budget's own beginning takes is looked at as a drop of it
 _JUDGED_S = 60.0  # with a curve
@@ -68,7 +68,7 @@ def rule_of(name: str, fleet: Fleet, story: Story, seed: int) -> Rule:
             return Shared(fleet, alike=name == "equal watts")
         case "ear" | "demand":
             return Periodic(fleet, every_s=120.0 if name == "ear" else 90.0, uniformly=name == "demand")
-        case "fair, exact":
+        case "fair, true curves":
             return Ledgered(fleet, story, Policy.FAIR, seed, exact=True)
         case _:
             return Ledgered(fleet, story, Policy(name), seed)

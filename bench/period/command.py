@@ -47,7 +47,7 @@ def _played(options: argparse.Namespace, seeds: range) -> tuple[list[str], Seque
     if options.following:
         return period_following.main(seeds, quick=options.quick), (), ""
     if options.jobs:
-        return period_jobs.main(seeds), (), ""
+        return period_jobs.main(seeds, quick=options.quick), (), ""
     if options.real is not None:
         names = options.real or [family.name for family in FAMILIES]
         repeats = 1 if options.quick else _REPEATS

@@ -196,7 +196,7 @@ def look(window: Window) -> Found:
         counted=counted if window.column in _COUNTED else None,
         load=load_of(signal, window.host, rng) if window.column == "CPU time" else None,
     )
-    if window.column == "trial" and estimate.open:
+    if window.column == "trial" and estimate.triable:
         estimate = _tried(estimate, signal, load, model, span_s, rng, fast=window.fast)
     cpu_s = time.process_time() - begin_s
     return _found(window, signal, estimate, cpu_s)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedJob
+from autocap.events.quote import PRICE
 from autocap.metrics import Metric
-from autocap.prices.quote import PRICE
 from bench.prices.values import HOUR_S, known
 from bench.simulation.jobs import Outcome, tune
 

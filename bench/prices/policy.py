@@ -18,9 +18,9 @@ from autocap.controller.ranking import Confirm, Move
 from autocap.controller.search import Search
 from autocap.devices.model.profiles import Profile
 from autocap.events import Followed
+from autocap.events.quote import PRICE
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
-from autocap.prices.quote import PRICE
 from autocap.progress import StepProgress
 from autocap.records import Measurement
 from autocap.strategies import registry

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.prices.quote import PRICE, Quote
+from autocap.events.quote import PRICE, Quote
 
 Floats = NDArray[np.float64]
 HOUR_S = 3600.0

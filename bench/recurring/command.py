@@ -96,15 +96,16 @@ def troubled(cases: Sequence[tuple[str, ...]], troubles: Sequence[str], settings
     )
     yield "|" + "---|" * 9
     with ProcessPoolExecutor() as pool:
-        without: dict[tuple[str, ...], float] = {}
+        plain: np.ndarray | None = None
         for trouble in (NONE, *troubles):
             play_all = partial(_played, settings=settings, trouble=trouble, rules=(_OURS, _THEIRS))
             stories = dict(zip(cases, pool.map(play_all, cases), strict=True))
             regrets = {
                 names: [_mean(_regrets(rows[rule])) for rule in (_OURS, _THEIRS)] for names, rows in stories.items()
             }
-            without = without or {names: ours for names, ((ours, _), _) in regrets.items()}
-            largest = max(ours / without[names] for names, ((ours, _), _) in regrets.items())
+            ours_of = np.array([_regrets(rows[_OURS]) for rows in stories.values()])  # shape (cases, seeds)
+            plain = ours_of if plain is None else plain
+            largest = float((ours_of.mean(axis=1) / plain.mean(axis=1)).max())
             above = sum(ours > theirs for (ours, _), (theirs, _) in regrets.values())
             surely = sum(
                 ours - theirs > 2 * math.hypot(error, other) for (ours, error), (theirs, other) in regrets.values()
@@ -119,7 +120,7 @@ def troubled(cases: Sequence[tuple[str, ...]], troubles: Sequence[str], settings
             missed = sum(story.missed for rows in stories.values() for story in rows[_OURS])
             yield (
                 f"| {trouble} | {both[0][0]:.2f} ± {both[0][1]:.2f} | {both[1][0]:.2f} ± {both[1][1]:.2f} | "
-                f"{both[0][0] / (sum(without.values()) / len(without)):.2f} | {largest:.2f} | {above} of {len(cases)}, "
+                f"{_times(ours_of.mean(axis=0), plain.mean(axis=0))} | {largest:.2f} | {above} of {len(cases)}, "
                 f"{surely} beyond two errors | {100 * found[0]:.0f} % | {100 * found[1]:.0f} % | {missed} |"
             )
     yield ""
@@ -161,6 +162,12 @@ def _others(stories: dict[str, list[Story]]) -> tuple[str, str]:
 def _mean(values: np.ndarray) -> tuple[float, float]:
     """The mean and its standard error."""
     return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _times(values: np.ndarray, plain: np.ndarray) -> str:
+    """How many times as much, of the same seeds, with its standard error."""
+    times = float(values.mean() / plain.mean())
+    return f"{times:.2f} ± {_mean(values - times * plain)[1] / float(plain.mean()):.2f}"
 
 
 def _signed(value: float, error: float) -> str:

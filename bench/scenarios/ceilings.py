@@ -333,20 +333,22 @@ def promises(rows: Sequence[CeilingRow]) -> Iterator[tuple[str, bool]]:
     open_still = sum(not row.decided for row in came)
     yield f"not decided {_AFTER_S:g} s after the last move: {open_still} of {len(came)}", True
     lost = np.array([row.lost_points for row in came if row.lost_points is not None])
-    dear = int(np.sum(lost > _LOST_POINTS))
-    yield (
-        f"time lost by searching under a ceiling, over the ceiling's or the best cap's: mean {lost.mean():.2f} points, "
-        f"worst {lost.max():.2f}; above {_LOST_POINTS:g}: {dear} of {len(lost)}",
-        not dear,
-    )
+    if lost.size:
+        dear = int(np.sum(lost > _LOST_POINTS))
+        yield (
+            f"time lost by searching under a ceiling, over the ceiling's or the best cap's: mean {lost.mean():.2f} "
+            f"points, worst {lost.max():.2f}; above {_LOST_POINTS:g}: {dear} of {len(lost)}",
+            not dear,
+        )
     walked = sum(row.walked for row in came)
     yield f"went down the grid, cap by cap: {walked} of {len(came)}", not walked
     off = np.abs([value for row in came for value in row.told_off])
-    sure = float(np.mean(off <= _SURE))
-    yield (
-        f"slowdown said of the cap in force within {_SURE:g} of its errors: {100 * sure:.1f} % of {len(off)} looks",
-        sure >= _SURE_SHARE,
-    )
+    if off.size:
+        sure = float(np.mean(off <= _SURE))
+        yield (
+            f"slowdown said of the cap in force within {_SURE:g} of its errors: {100 * sure:.1f} % of {len(off)} looks",
+            sure >= _SURE_SHARE,
+        )
 
 
 def promised(rows: Sequence[CeilingRow]) -> bool:

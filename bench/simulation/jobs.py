@@ -22,8 +22,8 @@ from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import Event
+from autocap.events.quote import Quote
 from autocap.metrics import Metric
-from autocap.prices.quote import Quote
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, StepReading
 from autocap.session.caps import cap_grid

@@ -169,7 +169,7 @@ def test_troubles_have_a_line_each_and_are_held_against_none(capsys: pytest.Capt
     assert main(["--quick", "--caps", "out", "--seeds", "2", "--recurrences", "20", "--troubles", "crashes"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in lines[2:4]] == ["| none", "| crashes"]
-    assert "| 1.00 | 1.00 |" in lines[2]
+    assert "| 1.00 ± 0.00 | 1.00 |" in lines[2]
 
 
 @pytest.mark.parametrize(

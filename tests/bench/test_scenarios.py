@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from autocap.devices.simulated.device import LimitChange, Spell, WorkloadChange
-from bench.scenarios import noisy
+from bench.scenarios import ceilings, noisy
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report
 from bench.scenarios.noisy import NoisyRow
@@ -172,3 +172,14 @@ def test_noisy_jobs_are_drawn_with_scatter_bursts_and_slow_starts() -> None:
         ends = [(burst.at, burst.until) for burst in one.job.bursts]
         assert all(after[0] >= before[1] for before, after in pairwise(ends))
     assert noisy.draw(7) == noisy.draw(7)
+
+
+def test_ceilings_none_of_which_falls_while_something_is_searched_have_a_report() -> None:
+    """As where few cases are drawn, or none with the default strategy."""
+    row = ceilings.CeilingRow(
+        seed=0, what="a-card/net eds2.0 golden holding", came=True, bound=True, decided=True, held_w=150.0,
+        best_w=150.0, regret_pct=0.0, lost_points=None, tuning_s=0.0, walked=False, told_off=(), story="",
+    )  # fmt: skip
+    said = list(ceilings.report([row]))
+    assert "  held cap within 0.5 % of the best under the ceiling: 1 of 1, mean 0.00 %, worst 0.00 %" in said
+    assert not [line for line in said if "time lost" in line or "looks" in line or line.startswith("✗")]

@@ -295,6 +295,9 @@ def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
         with privileged(), privileged():
             assert os.getresuid() == (0, 0, 0)
             assert together(rights, range(2)) == [(0, 0, 0)] * 2  # in threads that are waited for as well
+    with privileged():  # and where nothing has to be switched
+        assert together(rights, range(2)) == [(0, 0, 0)] * 2
+    with acting_as(USER):
         assert os.getresuid() == (USER.uid, USER.uid, 0)
         with pytest.raises(PermissionError):
             os.kill(1, 0)

@@ -44,6 +44,19 @@ def saved_s(
     return budget.saved_s(now.t_s)
 
 
+def test_under_a_ceiling_what_may_be_lost_is_of_the_time_at_the_limit_found() -> None:
+    """So that points of a slowdown are those that are said: beside one of twice the time a second counts twice."""
+    budget = SlowdownBudget(None, Totals(tally(100, 50.0)), BASELINE, settle_s=1.0, fewest=8)
+    alike, twice = (budget.under_ceiling(measurement(energy_j=100.0, period_s=one), 50.0) for one in (0.5, 1.0))
+    assert twice.saved_s(50.0) == pytest.approx(alike.saved_s(50.0) / 2)
+    later = Totals(tally(220, 170.0))
+    alike._totals = twice._totals = later
+    assert alike.saved_s(170.0) - 0.6 == pytest.approx(120 * 0.5 * 1.01 - 120.0)
+    assert twice.saved_s(170.0) - 0.3 == pytest.approx(120 * 1.0 * 1.005 - 120.0)
+    for held_s in (60.0, 200.0, 1000.0):  # of a minute or more no more than two points
+        assert 0.6 + 0.01 * held_s <= 0.02 * held_s
+
+
 def test_every_iteration_earns_its_share_and_pauses_neither_earn_nor_cost() -> None:
     assert saved_s(0.05, tally(100, 50.0)) == pytest.approx(2.5)
     assert saved_s(0.05, tally(100, 55.0)) == pytest.approx(-2.5)

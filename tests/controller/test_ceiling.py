@@ -109,7 +109,7 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     outcome = under([(10.0, 150.0)], end_s=150.0)
     cut, *trials = outcome.trials
     assert cut.trial.cap_w > 150
-    assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "it is above what the budget gives now")
+    assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "the budget gives other watts now")
     assert trials[0].trial.cap_w == 150  # the ceiling, which stands for the baseline
     assert all(event.trial.cap_w <= 150 for event in trials)
     assert not outcome.decided.confirmed  # its baseline's limit may not hold
@@ -118,8 +118,16 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     assert states(outcome).count(State.BASELINE) == 1
 
 
+def test_a_trial_of_a_ceiling_that_rises_ends_as_it_costs_time_from_then_on() -> None:
+    outcome = under([(10.0, 110.0), (20.0, 200.0)], end_s=30.0)
+    first, lower, *_ = (event.trial for event in outcome.trials)
+    assert first.cap_w > 110 == lower.cap_w
+    assert (lower.state, lower.reason) == (TrialState.PRUNED, "the budget gives other watts now")
+    assert held_at(outcome, 21.0) > 110
+
+
 def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> None:
-    outcome = under([(10.0, 150.0), (100.0, None)], end_s=200.0)
+    outcome = under([(10.0, 150.0), (150.0, None)], end_s=250.0)
     decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
     assert [event.confirmed for event in decided] == [False, True]
     assert 145 <= outcome.final_cap_w <= 170
@@ -247,7 +255,7 @@ def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> N
     tried = [event.cap_w for event in outcome.log.events if isinstance(event, events.TrialStarted) and event.t_s >= 10]
     assert tried[0] == 125.0
     assert len(tried) <= 3
-    assert held_at(outcome, 60.0) == held_at(outcome, 129.0) == 125.0
+    assert held_at(outcome, 70.0) == held_at(outcome, 129.0) == 125.0
 
 
 def test_where_a_ceiling_rises_what_is_best_below_the_new_one_is_held() -> None:

@@ -12,8 +12,8 @@ from autocap.controller.actions import Announce
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import State
+from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.metrics import NO_RATES, Metric
-from autocap.prices.quote import CARBON, PRICE, Quote
 from autocap.reports.summary.books import books
 from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys

@@ -194,6 +194,14 @@ def test_what_a_lower_cap_takes_is_enough_for_a_higher_one_where_the_curve_is_an
         assert after.expected(cap_w).period_s < 1.03 * after.baseline.period_s
 
 
+def test_of_two_caps_whose_times_rise_with_the_cap_the_one_that_is_known_better_has_the_say() -> None:
+    """Not the lower one: the trial of a cap far below says nothing against one that was held again and again."""
+    points = tuple(replace(one, time=1.0, period_rel_stderr=0.005) for one in curve(120.0, 230.0).points[:-1])
+    before = replace(curve(120.0, 230.0), points=(*points, curve(120.0).points[-1]))
+    after = before.bent_to([held(230.0, 1.02, 0.002)] * 8)
+    assert 1.014 < after.expected(230.0).period_s / after.baseline.period_s < 1.021
+
+
 @pytest.mark.parametrize("time", [0.3, 12.0])
 def test_one_wild_measurement_moves_a_curve_by_little(time: float) -> None:
     before = curve(120.0, 150.0, 200.0)

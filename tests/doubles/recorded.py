@@ -10,8 +10,8 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, Sourced
+from autocap.events.quote import PRICE, Quote
 from autocap.metrics import NO_RATES, Metric, Rates
-from autocap.prices.quote import PRICE, Quote
 from autocap.records import GpuInfo, Sample
 from autocap.runlog.directory import RunDirectory
 from bench.simulation.jobs import Log, tune

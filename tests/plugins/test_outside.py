@@ -28,7 +28,7 @@ def terms(metric, baseline):
     return Terms(energy=1.0, power=3, time=0.0)
 """,
     "mine_source.py": """
-from autocap.prices.series import parse
+from autocap.session.prices.series import parse
 
 ZONED = True
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autocap.prices.feed import Feed
-from autocap.prices.quote import CARBON, PRICE
-from autocap.prices.watching import Said
+from autocap.events.quote import CARBON, PRICE
+from autocap.session.prices.feed import Feed
+from autocap.session.prices.watching import Said
 from tests.doubles.children import children
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from autocap.prices.quote import CARBON, PRICE, Quote
+from autocap.events.quote import CARBON, PRICE, Quote
 
 HOURLY = Quote(kind=PRICE, values=((0.0, 0.2), (3600.0, -0.01), (7200.0, 0.3)), until_s=10800.0)
 

@@ -119,7 +119,7 @@ def test_a_period_that_the_counter_sees_is_verified() -> None:
 def test_a_beat_that_the_counter_does_not_see_is_unresolvable() -> None:
     estimate = judged(0.113, counter=True)  # a beat of 0.87 s
     assert estimate.verdict is Verdict.UNRESOLVABLE
-    assert "the energy counter does not see the period of 0.8" in estimate.reason
+    assert "the energy counter sees too little of the period of 0.8" in estimate.reason
 
 
 def test_a_beat_through_a_sensor_that_averages_all_the_time_is_no_period() -> None:
@@ -137,7 +137,24 @@ def test_a_phase_that_is_off_as_the_sensors_clock_is_shows_a_beat_however_sharp_
         readings = record(load, SENSORS["100/25"], 30.0, np.random.default_rng(seed))
         estimate = detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=0.025)
         assert estimate.verdict is Verdict.AMBIGUOUS
-        assert estimate.reason.startswith("it may be a beat")
+        assert estimate.reason == "it may be a beat: its phase goes ahead and back with the sensor's clock"
+        assert not estimate.triable  # as a cap that slows the load lengthens the beat, as it would a cycle
+
+
+def test_a_trial_is_for_periods_that_fast_loads_would_lengthen_by_much_more_than_the_clock_loses() -> None:
+    """A beat of F cycles of a load lengthens by F times what the load does: of few as much as a cycle of its own."""
+    short, long = judged(0.52, window_s=0.0), judged(1.9, window_s=0.0)
+    assert short.open
+    assert not short.triable
+    assert short.reason.endswith("; an energy counter would decide it")
+    assert long.triable
+    assert long.reason.endswith("; an energy counter, or one trial at another cap would decide it")
+
+
+def test_a_beat_that_lengthens_at_a_cap_as_a_cycle_does_is_shown_by_its_clock_and_by_the_counter() -> None:
+    """Of 4.8 cycles of a load that feels a fifth of what the clock loses, which a trial alone had proven."""
+    found = looked_at("set", "fast", "20 ms", "trial", 0.015826025571729466, 5202, 6, 55, 55)
+    assert not found.called
 
 
 def test_stamps_without_any_scatter_show_no_beat() -> None:
@@ -208,6 +225,7 @@ def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_a
     ("column", "period_s", "seed"),
     [
         ("window", 0.08581713056956701, (5100, 6, 105, 49)),  # a beat of 6.02 updates: edges that were made up
+        ("window", 0.09008397408985203, (4411, 6, 57, 1)),  # of 9.07, whose phase walks about as far meanwhile
         ("counter", 0.061538310291182854, (5200, 6, 86, 30)),  # of 8.01
         ("20 ms", 0.17984962952384465, (5201, 6, 78, 22)),  # five cycles in nine updates
     ],
@@ -216,6 +234,11 @@ def test_what_lies_between_the_few_phases_that_a_whole_number_of_updates_shows_p
     column: str, period_s: float, seed: tuple[int, ...]
 ) -> None:
     assert not looked_at("set", "fast", "25 of 100 ms", column, period_s, *seed).called
+
+
+def test_nor_does_a_waveform_that_is_mostly_made_of_what_takes_two_updates() -> None:
+    """A load of two updates and a bit, of which a beat of 23.3 with sharp edges had been proven."""
+    assert not looked_at("judged", "fast", "25 of 100 ms", "window", 0.19405185684149992, 4411, 6, 58, 2).proven
 
 
 @pytest.mark.parametrize(
@@ -232,6 +255,15 @@ def test_parts_of_an_iteration_that_walk_as_it_does_are_a_fast_load_as_well(
     """Each part is faster than two readings, and its beat of three to five updates had been called, as no fast load by
     itself walks so far."""
     assert not looked_at(family, waveform, "25 of 100 ms", "alone", period_s, *seed).wrong
+
+
+@pytest.mark.parametrize(
+    ("period_s", "seed"), [(0.46655924238117114, (5202, 5, 61, 1)), (0.4024167459066621, (5302, 5, 60, 0))]
+)
+def test_five_or_seven_cycles_of_which_none_shows_clearly_are_not_taken_for_one(
+    period_s: float, seed: tuple[int, ...]
+) -> None:
+    assert not looked_at("set", "near-flat", "25 of 100 ms", "20 ms", period_s, *seed).called
 
 
 def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from autocap.events import Event, Followed, Quoted, Sourced, Tally
+from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.metrics import NO_RATES, Metric, Rates
-from autocap.prices.quote import CARBON, PRICE, Quote
 from autocap.records import Measurement
 from autocap.reports.figures import pictures
 from autocap.reports.figures.model import Plot, Points

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from autocap.controller.actions import Action, Announce
 from autocap.events import Sourced, Warned
-from autocap.prices.quote import CARBON, PRICE, Quote
-from autocap.prices.watching import Said
+from autocap.events.quote import CARBON, PRICE, Quote
+from autocap.session.prices.watching import Said
 from autocap.session.pricing import PriceLink
 
 T0 = 1_769_875_200.0

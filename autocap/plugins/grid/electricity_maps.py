@@ -4,10 +4,10 @@ import os
 import urllib.parse
 from http import HTTPStatus
 
+from autocap.events.quote import CARBON
 from autocap.plugins.grid.spans import amount, answers_of, at_moments, field, items, series_of, time_of
-from autocap.prices.https import NotAnswered, get_json
-from autocap.prices.quote import CARBON
-from autocap.prices.series import Series, SourceRefused
+from autocap.session.prices.https import NotAnswered, get_json
+from autocap.session.prices.series import Series, SourceRefused
 
 ZONED = True
 SERVER = "https://api.electricitymaps.com/v3"

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from autocap.config.values import shown
+from autocap.events.quote import PRICE
 from autocap.plugins.grid.spans import amount, answers_of, at_moments, series_of
-from autocap.prices.quote import PRICE
-from autocap.prices.series import Series, SourceRefused
+from autocap.session.prices.series import Series, SourceRefused
 
 ZONED = True
 KEY = "ENTSOE_API_KEY"

@@ -4,10 +4,10 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from autocap.events.quote import CARBON
 from autocap.plugins.grid.spans import Span, amount, answers_of, field, items, series_of, time_of
-from autocap.prices.https import get_json
-from autocap.prices.quote import CARBON
-from autocap.prices.series import Series
+from autocap.session.prices.https import get_json
+from autocap.session.prices.series import Series
 
 ZONED = False
 SERVER = "https://api.carbonintensity.org.uk"

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-from autocap.prices.series import Series, SourceRefused
 from autocap.runlog.input_rows import moment
+from autocap.session.prices.series import Series, SourceRefused
 
 _LARGEST = 1e6  # money or grams per kWh
 

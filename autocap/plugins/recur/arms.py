@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap.plugins.recur.history import MEMORY, Outcome, Recurrence, Rules, out_of_memory
+from autocap.plugins.recur.history import LONGEST_WAIT, Outcome, Recurrence, Rules, closed_for, out_of_memory
 
 # Chosen on the tables of `python -m bench recurring`.
 _SCATTER, _SCATTER_DOF = 0.1, 4.0  # from run to run, share of the cost, before any was seen; and what that is worth
 _SIGMAS = 2.0  # beyond the best, from which on nothing further out is tried
 # Chance that a batch size ends every run: of one that has not reached the target yet, and of one that has.
 _FATAL, _FATAL_AFTER_ALL = 0.05, 0.001
-_LONGEST_WAIT = 1024  # recurrences
 # What a search for a cap took where that is not known: its share of the cost, the standard deviation of that, and how
 # many runs with a known one that is worth.
 _SEARCH, _SEARCH_STD, _SEARCH_WORTH = 0.15, 0.15, 1.0
@@ -27,16 +26,18 @@ class Arm:
     """The finished runs with one batch size. n: those that reached the target. mean: what was spent for each target
     reached, and where there is none, what a run had cost, which is a lower bound; `None` without any.
 
-    stderr: of the mean, age counted in; young_stderr: as if all were new. failed: whether runs have ended without the
+    stderr: of the mean, age counted in; scattered: the part of it that is the runs' scatter, not an error of what a
+    search for a cap took; young_stderr: stderr as if all runs were new. failed: whether runs have ended without the
     target, and never one with it. lost: runs that were lost since any other; wait: how many recurrences must end before
     it is tried again for that. was_lost: the mean is what a lost run had cost. closed_by: the batch size from which on
-    memory does not suffice, 0 where it does.
+    memory did not suffice, while it waits for that; else 0.
     """
 
     batch_size: int
     n: int = 0
     mean: float | None = None
     stderr: float = 0.0
+    scattered: float = 0.0
     young_stderr: float = 0.0
     failed: bool = False
     lost: int = 0
@@ -47,7 +48,7 @@ class Arm:
     @property
     def may_run(self) -> bool:
         """Whether nothing that it was lost by speaks against it just now."""
-        return not self.wait and not self.closed_by
+        return not self.wait
 
     @property
     def tried(self) -> bool:
@@ -84,8 +85,8 @@ def arms_of(past: Sequence[Recurrence], rules: Rules) -> list[Arm]:
 
 def _losses(arm: Arm, past: Sequence[Recurrence]) -> Arm:
     """With what runs that were lost mean for it. A crash may come of anything, so it is tried again at once while the
-    rate at which all other runs are lost may explain as many in a row; then in intervals that double. Memory that twice
-    did not suffice for it or for less never will, unless it once did."""
+    rate at which all other runs are lost may explain as many in a row; then in intervals that double. So it is, with
+    longer intervals, where memory twice did not suffice for it or for less, unless it once did."""
     ended = [one for one in past if one.outcome is not Outcome.RUNNING]
     mine = [place for place, one in enumerate(ended) if one.batch_size == arm.batch_size]
     lost = next((count for count, place in enumerate(reversed(mine)) if not ended[place].is_lost), len(mine))
@@ -94,9 +95,11 @@ def _losses(arm: Arm, past: Sequence[Recurrence]) -> Arm:
     explained = math.ceil(math.log(fatal / (1 - fatal)) / math.log(usual))  # from then on that is the likelier reason
     wait = 0
     if lost >= explained:
-        wait = min(2 ** min(lost - explained, 30), _LONGEST_WAIT) - (len(ended) - 1 - mine[-1])
+        wait = min(2 ** min(lost - explained, 30), LONGEST_WAIT) - (len(ended) - 1 - mine[-1])
     short = out_of_memory(arm.batch_size, past)
-    return replace(arm, lost=lost, wait=max(0, wait), closed_by=max(short) if len(short) >= MEMORY else 0)
+    closed = closed_for(len(short)) - sum(one.number > short[-1].number for one in ended) if short else 0
+    closed_by = max(one.batch_size for one in short) if closed > 0 else 0
+    return replace(arm, lost=lost, wait=max(0, wait, closed), closed_by=closed_by)
 
 
 def _bounded(arms: Sequence[Arm], past: Sequence[Recurrence], scatter: float) -> list[Arm]:
@@ -179,6 +182,7 @@ def _arm(batch_size: int, runs: Sequence[_Run], scatter: float) -> Arm:
         n=len(reached),
         mean=mean,
         stderr=abs(mean) * scatter / math.sqrt(weights),
+        scattered=abs(mean) * scatter / math.sqrt(sum(one.age for one in per)),
         young_stderr=abs(mean) * scatter / math.sqrt(sum(one.trust(scatter) for one in per)),
         failed=failed,
     )

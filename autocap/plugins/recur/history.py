@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from autocap.errors import UsageError
 
-MEMORY = 2  # runs out of memory that close a batch size
+LONGEST_WAIT = 1024  # recurrences
+_MEMORY, _CLOSED = 2, 8  # runs out of memory that close a batch size, and recurrences for which they do
 
 
 class Outcome(StrEnum):
@@ -76,8 +77,13 @@ class Rules:
             raise UsageError(f"a window of {self.window} recurrences holds none; pass 1 or more")
 
 
-def out_of_memory(batch_size: int, past: Sequence[Recurrence]) -> list[int]:
-    """The batch sizes up to this one of the runs that ran out of memory, where it sufficed for none as large."""
+def out_of_memory(batch_size: int, past: Sequence[Recurrence]) -> list[Recurrence]:
+    """The runs with batch sizes up to this one that ran out of memory, where it sufficed for none as large."""
     enough = max((one.batch_size for one in past if one.outcome is Outcome.REACHED), default=0)
-    short = [one.batch_size for one in past if one.outcome is Outcome.OUT_OF_MEMORY]
-    return [size for size in short if enough < size <= batch_size]
+    return [one for one in past if one.outcome is Outcome.OUT_OF_MEMORY and enough < one.batch_size <= batch_size]
+
+
+def closed_for(short: int) -> int:
+    """For how many recurrences so many runs out of memory close a batch size: twice may be chance, as where somebody
+    else used the card, so that it is tried again, after twice as many each time."""
+    return min(_CLOSED * 2 ** min(short - _MEMORY, 30), LONGEST_WAIT) if short >= _MEMORY else 0

@@ -10,8 +10,8 @@ target, runs that cost too much are stopped, and what has failed is not tried ag
 - a target missed now and then counts as what was spent for each one reached;
 - what the search for a cap took is left out of what batch sizes are compared by, as it comes once;
 - a run that crashed or was killed says nothing of its batch size but that it had cost so much by then. It is tried
-  again; after more in a row than the losses of others explain, in ever longer intervals. Only running out of
-  memory, which a larger batch size does as well, closes, when it came twice;
+  again; after more in a row than the losses of others explain, in ever longer intervals. Running out of memory, which
+  a larger batch size does as well, closes both when it came twice, for intervals that grow in the same way;
 - with a window, what is old counts less and is less sure, so that what was given up is looked at again.
 
 Pure: what happened so far goes in, a choice comes out; nothing is kept between calls.
@@ -23,10 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.plugins.recur.arms import Arm, arms_of, best_of
-from autocap.plugins.recur.history import MEMORY, Outcome, Recurrence, Rules
+from autocap.plugins.recur.history import Outcome, Recurrence, Rules
 
 # Chosen on the tables of `python -m bench recurring`.
-_BOLD, _BOLD_MOVING = 0.5, 0.7  # of the error, when drawing: jobs recur tens of times, and not for ever
+# Of the runs' scatter, when drawing: jobs recur tens of times, and not for ever. What a search took may be off by
+# more than runs scatter, and one more run ends that.
+_BOLD, _BOLD_MOVING = 0.5, 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,9 @@ def choose(past: Sequence[Recurrence], rules: Rules, rng: np.random.Generator) -
         return Choice(batch_size=size, most_cost=most, phase="exploring", why=why)
     known = [arm for arm in arms if arm.n or (rules.window is not None and arm.mean is not None and not arm.failed)]
     drawn_from = [arm for arm in known if arm.may_run] or known
-    errors = np.array([arm.stderr for arm in drawn_from]) * (_BOLD if rules.window is None else _BOLD_MOVING)
-    drawn = rng.normal([arm.cost for arm in drawn_from], errors)
+    errors, scattered = np.array([(arm.stderr, arm.scattered) for arm in drawn_from]).T
+    bold = _BOLD if rules.window is None else _BOLD_MOVING
+    drawn = rng.normal([arm.cost for arm in drawn_from], np.sqrt(errors**2 - (1 - bold**2) * scattered**2))
     size = drawn_from[int(np.argmin(drawn))].batch_size
     return Choice(batch_size=size, most_cost=most, phase="sampling", why="the lowest of the costs drawn")
 
@@ -107,13 +110,12 @@ def belief(past: Sequence[Recurrence], rules: Rules) -> tuple[Belief, ...]:
 
 
 def _reason(arm: Arm, may_be_tried: bool) -> str | None:
-    if arm.closed_by == arm.batch_size:
-        return f"ran out of memory {MEMORY} times"
-    if arm.closed_by:
+    if 0 < arm.closed_by < arm.batch_size:
         return f"not tried: batch size {arm.closed_by} ran out of memory"
     if arm.wait:
         when = "after the next recurrence" if arm.wait == 1 else f"after {arm.wait} more recurrences"
-        return f"its last {arm.lost} runs were lost; it is tried again {when}"
+        why = "memory ran out more than once" if arm.closed_by else f"its last {arm.lost} runs were lost"
+        return f"{why}; it is tried again {when}"
     if arm.n:
         return None
     if arm.failed:

@@ -12,7 +12,7 @@ from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.plugins.recur import events as recur_events
 from autocap.plugins.recur.cost import Spent, cost, search_cost
-from autocap.plugins.recur.history import MEMORY, Outcome
+from autocap.plugins.recur.history import Outcome, closed_for
 from autocap.plugins.recur.meter import JobMeter
 from autocap.plugins.recur.policy import Choice
 from autocap.plugins.recur.record import KeptRecurrence
@@ -212,10 +212,10 @@ class RecurrenceWatch(Reporter):
     @property
     def _after_memory(self) -> str:
         """What follows for this batch size."""
-        size, closes = self.kept.batch_size, self._aim.short + 1 >= MEMORY
-        if closes:
-            return f"that happened {self._aim.short + 1} times, so {size} and larger batch sizes are not tried any more"
-        return f"where that comes again, {size} and larger batch sizes are not tried any more"
+        size, times = self.kept.batch_size, self._aim.short + 1
+        if closed := closed_for(times):
+            return f"that happened {times} times: {size} and larger batch sizes wait for {closed} recurrences"
+        return f"where that comes again, {size} and larger batch sizes wait for some recurrences"
 
     def _spent(self, t_s: float) -> Spent | None:
         """By a moment, the search for a cap in it."""

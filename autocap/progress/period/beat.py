@@ -40,7 +40,7 @@ from autocap.progress.period.bound import Draw, drawn, may_pass, swing_of, usual
 from autocap.progress.period.counted import PARTS, CounterView, Load, Witness, folded
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.locate import harmonics_through
-from autocap.progress.period.pattern import Fit
+from autocap.progress.period.pattern import MOST_SEEN, Fit
 from autocap.progress.period.series import Series
 from autocap.progress.period.stamps import follows_the_clock
 
@@ -60,9 +60,9 @@ _AS_SAID = 0.01  # the same where nothing is to be proven: most sensors average 
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
-# Where a cycle takes nearly a whole number of readings: how much more or less it takes, of the walk of its phase, for
-# all phases to be seen; and how often the readings must pass from one phase to the next meanwhile.
-_WALKS, _PASSES = 0.3, 2.0
+# Where a cycle takes nearly a whole number of readings: how far these must drift through its phases meanwhile, for all
+# of them to be seen: in what the phase walks by itself, and from one phase to the next.
+_WALKS, _PASSES = 4.0, 2.0
 _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
@@ -78,11 +78,13 @@ _PHASES = np.arange(512) / 512  # at which a waveform is drawn
 
 class Beat(Enum):
     """Whether a period is a beat. EXCLUDED: proven not to be. UNLIKELY: nothing that was seen of sensors and loads
-    looks like this. POSSIBLE: a fast load could. SHOWN: proven to be one."""
+    looks like this. POSSIBLE: a fast load could. LIKELY: and a cycle of the job's own hardly could. SHOWN: proven to be
+    one."""
 
     EXCLUDED = "excluded"
     UNLIKELY = "unlikely"
     POSSIBLE = "possible"
+    LIKELY = "likely"
     SHOWN = "shown"
 
 
@@ -101,8 +103,9 @@ class Seeing:
     load: Load | None = None
 
 
-def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
-    """Whether a fitted period may be a beat. period_s: the mean of the fit."""
+def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> tuple[Beat, float]:
+    """Whether a fitted period may be a beat, and of how few cycles of a load that a cap slows down: infinite of none.
+    period_s: the mean of the fit."""
     update_s = seeing.update_s
     if update_s < _LEAST_UPDATE * series.step_s:
         update_s = series.step_s
@@ -113,17 +116,20 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     usual_draw = _within(draws, _USUAL_LEAST * mean_w, _USUAL_MOST * mean_w)
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
-        return Beat.SHOWN
+        return Beat.SHOWN, 0.0
     if fit.is_folded or _may_hide(fit, series):
-        return Beat.POSSIBLE
-    if period_s / strongest(fit) < _RESOLVED * update_s and told_apart(fit, series) < len(fit.coefficients):
-        return Beat.POSSIBLE
+        return Beat.POSSIBLE, 0.0
+    few_phases = told_apart(fit, series) < len(fit.coefficients)
+    if period_s / strongest(fit) < _RESOLVED * update_s and few_phases:
+        return Beat.POSSIBLE, 0.0
     windows_s, off = _windows(seeing, update_s)
     in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
     orders = (1, *fit.parts(_HOLDS))
     behind = np.concatenate([_loads_behind(period_s / order, update_s) for order in orders])
     host = None if seeing.load is None else _vouching(fit, series, seeing.load, behind, period_s)
-    proven = known or in_time or host is not None
+    is_resolved = fit.share_of(_RESOLVED * update_s) >= MOST_SEEN or not few_phases
+    proven = is_resolved and (known or in_time or host is not None)
+    fewest, likely = math.inf, False
     for order in orders:
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
@@ -138,18 +144,23 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         if not left.any():
             continue
         if cycle_s < _RESOLVED * update_s:
-            return Beat.POSSIBLE
+            return Beat.POSSIBLE, 0.0
         swing = swing_of(values_w, errors_w, mean_w, order)
         cycles = (loads_hz[left][:, None] * windows_s).ravel()
         passes = may_pass(swing, cycles, off, draw)
         if passes.any() and not in_time:
             as_said = min(off, _AS_SAID) if known and seeing.window_off <= 0 else off
             usual = may_pass(swing, cycles, as_said, usual_draw) & ~usually_sharper(swing, cycles, as_said)
-            follows = follows_the_clock(fit, series, order=order, update_s=update_s)
-            if follows or (usual.any() and not _unlike(fit, series, order, cycle_s, update_s)):
-                return Beat.POSSIBLE
+            if follows_the_clock(fit, series, order=order, update_s=update_s):
+                return Beat.LIKELY, 0.0
+            likely = likely or (bool(usual.any()) and not _unlike(fit, series, order, cycle_s, update_s))
         proven = proven and known and not passes.any()
-    return Beat.EXCLUDED if proven else Beat.UNLIKELY
+        behind_hz = loads_hz[left][passes.reshape(-1, len(windows_s)).any(axis=1)] if known else loads_hz[left]
+        later = behind_hz * update_s > np.round(behind_hz * update_s)  # in its cycle each time: of others beats shorten
+        fewest = min([fewest, *(behind_hz[later] * cycle_s).tolist()])
+    if likely:
+        return Beat.POSSIBLE, fewest
+    return (Beat.EXCLUDED, math.inf) if proven else (Beat.UNLIKELY, fewest if is_resolved else 0.0)
 
 
 def _vouching(fit: Fit, series: Series, load: Load, loads_hz: Floats, period_s: float) -> CounterView | None:
@@ -235,7 +246,8 @@ def told_apart(fit: Fit, series: Series) -> int:
     readings, most = fit.period_s / series.step_s, len(fit.coefficients)
     phases = round(readings)
     drift = abs(readings - phases)  # from one cycle to the next, in readings
-    if drift < max(_WALKS * fit.walk * readings, _PASSES / float(fit.u[-1])):
+    cycles = float(fit.u[-1])
+    if drift < max(_WALKS * fit.walk * readings / math.sqrt(cycles), _PASSES / cycles):
         return min(most, max(1, (phases - 1) // 2))
     return most
 

@@ -168,7 +168,7 @@ class CounterView:
 
     def misses(self, period_s: float, window_s: float) -> bool:
         share, stderr = self._share(period_s, window_s)
-        return share + _SIGMAS * stderr < _MISSES
+        return share + _SIGMAS * stderr < _ALIKE
 
     @property
     def sees(self) -> bool:

@@ -39,7 +39,8 @@ _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
 _PROVEN = Verdict.PERIODIC, "the signal repeats, and no load faster than the sensor can look like this"
-_NO_COUNTER_DECIDES = "an energy counter, or one trial at another cap"
+_FEWEST_BEHIND = 10.0  # cycles of a load in a beat that a trial tells from a cycle of the job's own
+_COUNTER, _TRIAL = "an energy counter", "one trial at another cap"
 _FORESEEN = Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
 _EDGE = 9  # readings about a pause, with the way into it and out of it
 _BETWEEN_PAUSES = 0.9  # share of the variation there that a pattern must explain
@@ -158,7 +159,7 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
     spans = kept_spans(fit)
     start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
     others = [*witnesses, *([] if seeing.counted is None else [seeing.counted])]
-    found, may_be = doubt(fit, series), None
+    found, may_be, of_cycles = doubt(fit, series), None, 0.0
     if found is _FORESEEN and any(_agrees(other, spans.period_s) for other in others):
         found = doubt(fit, series, borne_out=True)
     alike = max((1, *fit.parts(_HOLDS)))  # so many cycles are seen no better than one of them
@@ -167,9 +168,13 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
         least_s += 0.5 * seeing.update_s  # a whole number of updates in any case
     if found is None and alike_s < least_s:
         found = Verdict.UNRESOLVABLE, f"{alike_s:.3f} s is under three updates of the sensor: it may be an alias"
+    elif found is None and alike >= max(_MULTIPLES):
+        found = Verdict.AMBIGUOUS, f"what repeats is made of {alike} parts alike, of which none shows clearly by itself"
     elif found is None:
-        may_be = beat(fit, series, spans.period_s, seeing)
-    verdict, reason = found or _said(may_be, spans.period_s, seeing)
+        may_be, of_cycles = beat(fit, series, spans.period_s, seeing)
+    is_open = may_be in (Beat.UNLIKELY, Beat.POSSIBLE)
+    triable = is_open and of_cycles >= _FEWEST_BEHIND
+    verdict, reason = found or _said(may_be, spans.period_s, seeing, triable)
     return PeriodEstimate(
         start_s=float(start_s),
         end_s=float(end_s),
@@ -179,31 +184,35 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
         cycles=spans.cycles,
         confidence=float(np.clip(repetition(fit, series), 0.0, 1.0)),
         verified=may_be is Beat.EXCLUDED,
-        open=may_be in (Beat.UNLIKELY, Beat.POSSIBLE),
+        open=is_open,
+        triable=triable,
         multiples=_multiples(fit, spans.period_s, seeing.update_s) if verdict is Verdict.PERIODIC else (),
         reason=reason,
     )
 
 
-def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict, str]:
+def _said(may_be: Beat | None, period_s: float, seeing: Seeing, triable: bool) -> tuple[Verdict, str]:
     """The verdict on what repeats, and the reason."""
-    decides = "one trial at another cap" if seeing.counted is not None else _NO_COUNTER_DECIDES
+    deciding = [_COUNTER] * (seeing.counted is None) + [_TRIAL] * triable
+    decides = f"; {', or '.join(deciding)} would decide it" if deciding else ""
     match may_be:
         case Beat.SHOWN:
             return (
                 Verdict.UNRESOLVABLE,
-                f"the energy counter does not see the period of {period_s:.3f} s: it is an alias",
+                f"the energy counter sees too little of the period of {period_s:.3f} s: it is an alias",
             )
+        case Beat.LIKELY:
+            return Verdict.AMBIGUOUS, "it may be a beat: its phase goes ahead and back with the sensor's clock"
         case Beat.POSSIBLE:
             return (
                 Verdict.AMBIGUOUS,
                 f"it may be a beat: a load faster than the sensor, sampled every {seeing.update_s:.3g} s, "
-                f"would look the same; {decides} would decide it",
+                f"would look the same{decides}",
             )
         case Beat.UNLIKELY:
             return (
                 Verdict.PERIODIC,
-                f"the signal repeats, unlike beats of fast loads, which are not excluded; {decides} would decide it",
+                f"the signal repeats, unlike beats of fast loads, which are not excluded{decides}",
             )
         case _:
             return _PROVEN

@@ -30,7 +30,7 @@ class PeriodEstimate:
     `None`. rel_stderr: its relative standard error against the mean realised in that part. cycles: how many were
     seen. confidence: share of the variation that the repeated waveform explains, 0 to 1. verified: proven, as no load
     faster than the sensor can look like this; an unverified period must not drive a search. open: it repeats, and
-    nothing but such a load speaks against it, which a trial at another cap would decide. multiples: how many
+    nothing but such a load speaks against it; triable: which a trial at another cap would decide. multiples: how many
     iterations, beside one, the period may hold, since its waveform is made of so many alike. reason: why the verdict is
     what it is, and what would decide it where that is open.
     """
@@ -44,6 +44,7 @@ class PeriodEstimate:
     confidence: float = 0.0
     verified: bool = False
     open: bool = False
+    triable: bool = False
     multiples: tuple[int, ...] = ()
     reason: str
 

@@ -3,15 +3,13 @@
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Template, Verdict
-from autocap.progress.period.looking import FEWEST_CYCLES
+from autocap.progress.period.looking import FEWEST_CYCLES, MANY_CYCLES
 from autocap.progress.period.proof import Tried, Unproven, agree
 from autocap.progress.period.ratio import lock
 from autocap.progress.period.signals import CapSignals
 
-_MANY_CYCLES = 24.0  # in which twice and three times the period were looked for as well, so that one look will do
 _LOCK_ERROR = 0.01
 _STILL_IT = 0.05  # of a period that was proven: what is found so near to it, where it was lost, is the same
-_FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 NOT_FOLLOWED = "the pattern cannot be followed through the readings"
 
 Signal = tuple[Floats, Floats, float, float]  # times, watts, update and window
@@ -101,7 +99,7 @@ class Learner:
         if trouble is None:
             self.template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
             trouble = NOT_FOLLOWED if self.template is None else None
-        elif estimate.open and at_first:
+        elif estimate.triable and at_first:
             pattern = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
             if pattern is not None and _is_known(pattern.cycles, pattern.rel_stderr):
                 self.unproven.consider(pattern, signals.clock_hz)
@@ -110,11 +108,6 @@ class Learner:
             self._proven_s = self.template.period_s
             self.device, self.at, self.clock_hz = device, caps, signals.clock_hz
         return estimate, trouble
-
-
-def is_enough(readings: int) -> bool:
-    """Whether as many may show a period."""
-    return readings >= _FEWEST_READINGS
 
 
 def _doubt(estimate: PeriodEstimate, before_s: float | None, proven_s: float | None) -> str | None:
@@ -127,7 +120,7 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None, proven_s: float | N
         return f"the period of {estimate.period_s:.3f} s is not proven: {estimate.reason}"
     if not _is_known(estimate.cycles, estimate.rel_stderr or 1.0):
         return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
-    if estimate.cycles < _MANY_CYCLES and (before_s is None or not agree(found_s, before_s)):
+    if estimate.cycles < MANY_CYCLES and (before_s is None or not agree(found_s, before_s)):
         return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
     return None
 

@@ -10,10 +10,13 @@ GLIMPSE_S = 0.95 * PERIOD_WITHIN_SECONDS  # of readings: just before something e
 # when a look costs most; often once a look only counts along, since a trial cannot end before the next one.
 BLIND, SEEN, SURE = 1.6, 1.4, 1.2
 _FIRST_LOOK_S = 4.0
+FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
+_SPARE = 1.03  # of these, as updates are as long as they are said to be on average
 _GLIMPSE_AGAIN = 1.05  # times as many: once more before that; a glimpse at each sample would take half a core
-# Cycles at which a pattern that shows is looked at: when it may be seen, be learned, and be learned from more. No look
-# sees much of what the one before saw, so that two of them say more than one.
-_LOOKS, _LEAST_GROWTH = (8.6, FEWEST_CYCLES + 0.8, 20.0), 1.3
+# Cycles at which a pattern that shows is looked at: when it may be seen, and be learned. Until there are many of them
+# it is looked at once more, when that look sees enough that the one before did not: two of them say more than one.
+_LOOKS, _LEAST_GROWTH = (8.6, FEWEST_CYCLES + 0.8), 1.3
+MANY_CYCLES = 24.0  # in which twice and three times the period were looked for as well, so that one look will do
 _CONSIDERED_S = 2 * PERIOD_WITHIN_SECONDS  # that a pattern which is not proven yet is worth waiting for
 
 
@@ -23,7 +26,7 @@ class LookTimes:
 
     def __init__(self, update_s: float) -> None:
         self._update_s = update_s
-        self._look_at_s, self._glimpse_at_s = _FIRST_LOOK_S, GLIMPSE_S  # seconds of readings before the next one
+        self.begin(None)
         self._first_s: float | None = None  # the first sample
         self._looked_s = 0.0  # seconds of readings at the last look
         self.shows_s: float | None = None
@@ -32,8 +35,9 @@ class LookTimes:
     def begin(self, known_s: float | None) -> None:
         """Readings are taken from nothing on. known_s: the period that is looked for; a look before there are enough
         cycles of it could only say so."""
-        self._glimpse_at_s = GLIMPSE_S
-        self._look_at_s = max(_FIRST_LOOK_S, 0.0 if known_s is None else 1.1 * FEWEST_CYCLES * known_s)
+        self._glimpse_at_s = GLIMPSE_S  # seconds of readings before the next one, as for a look
+        enough_s = _SPARE * FEWEST_READINGS * self._update_s if known_s is None else 1.1 * FEWEST_CYCLES * known_s
+        self._look_at_s = max(_FIRST_LOOK_S, enough_s)
 
     def sampled(self, now_s: float) -> None:
         self._first_s = now_s if self._first_s is None else self._first_s
@@ -65,11 +69,10 @@ class LookTimes:
             self.worth_until_s = min(now_s + self._looked_s, self._first_s + _CONSIDERED_S)
         if self.shows_s is None or self._first_s is None:
             return
-        looks_s = [cycles * self.shows_s for cycles in _LOOKS]
-        later_s = [look_s for look_s in looks_s if look_s >= _LEAST_GROWTH * self._looked_s]
-        if later_s:
-            self._look_at_s = later_s[0]
-            more_s = max(0.0, later_s[0] - span_s) + self._update_s
+        if self._looked_s < MANY_CYCLES * self.shows_s:
+            looks_s = [cycles * self.shows_s for cycles in _LOOKS if cycles * self.shows_s > self._looked_s]
+            self._look_at_s = max(_LEAST_GROWTH * self._looked_s, min(looks_s, default=0.0))
+            more_s = max(0.0, self._look_at_s - span_s) + self._update_s
             self.worth_until_s = min(now_s + more_s, self._first_s + PERIOD_AWAITED_SECONDS)
 
     def notice(self, now_s: float, span_s: float) -> str | None:

@@ -27,7 +27,7 @@ _FREE = 1.0  # of the phase across what is left out
 _OFFSET = 0.5
 _CLEAR = 4.5  # times its variance: a harmonic's power that is more than noise
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
-_UNFOLDED = 0.5  # of the waveform's power, at least: of what a real cycle shows its readings see most as it is
+MOST_SEEN = 0.5  # of the waveform's power, at least: of what a real cycle shows its readings see most as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +89,12 @@ class Fit:
     def is_folded(self) -> bool:
         """Whether most of the waveform's power is in harmonics that take less than two readings. These show in the
         readings as something slower, so that as a whole they may be another pattern's, of that."""
+        return self.share_of(2 * self.series.step_s) < MOST_SEEN
+
+    def share_of(self, slower_s: float) -> float:
+        """The share of the waveform's power in harmonics that take so long or longer."""
         power = np.abs(self.coefficients) ** 2
-        seen = int(self.period_s / (2 * self.series.step_s))
-        return float(power[:seen].sum() / max(float(power.sum()), 1e-24)) < _UNFOLDED
+        return float(power[: int(self.period_s / slower_s)].sum() / max(float(power.sum()), 1e-24))
 
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""

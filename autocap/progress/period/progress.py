@@ -14,8 +14,8 @@ from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import RatioEstimate
 from autocap.progress.period.following import Follower, closely
 from autocap.progress.period.glimpse import glimpse
-from autocap.progress.period.learning import Learner, Signal, is_enough
-from autocap.progress.period.looking import BLIND, GLIMPSE_S, SEEN, SURE, LookTimes
+from autocap.progress.period.learning import Learner, Signal
+from autocap.progress.period.looking import BLIND, FEWEST_READINGS, GLIMPSE_S, SEEN, SURE, LookTimes
 from autocap.progress.period.numbering import Numbering
 from autocap.progress.period.signals import CapSignals, Host
 from autocap.progress.period.tracking import Tracking, away_s
@@ -173,7 +173,7 @@ class PeriodProgress:
         """The period of a long pattern that more cycles may make known, seconds; `None` where none shows."""
         device = self._signals.liveliest()
         signal = self._signals.signal(device)
-        if signal is None or not is_enough(len(signal[0])):
+        if signal is None or len(signal[0]) < FEWEST_READINGS:
             return None
         t_s, power_w, update_s, window_s = signal
         period_s = glimpse(t_s, power_w, update_s=update_s, window_s=window_s)
@@ -183,7 +183,8 @@ class PeriodProgress:
     def _growth(self) -> float:
         if self._learner.template is None:
             return BLIND if self._learner.unproven.template is None else SEEN
-        return SEEN if self._follower.sure is None else SURE
+        is_to_be_borne_out = self._follower.sure is None and self.trouble is None
+        return SEEN if is_to_be_borne_out else SURE
 
     def _look(self) -> tuple[Mark, ...]:
         learner, signals = self._learner, self._signals
@@ -209,14 +210,14 @@ class PeriodProgress:
     def _learn(self, signal: Signal, device: int) -> bool:
         """Look for a period that nothing is known of; whether it is learned."""
         learner = self._learner
-        if not is_enough(len(signal[0])) or learner.refuted is not None:
+        if len(signal[0]) < FEWEST_READINGS or learner.refuted is not None:
             return False
         at_first = self._caps == self._arrival
         estimate, self.trouble = learner.look(self._signals, signal, device, self._caps, self._draw, at_first=at_first)
-        self._times.shows_s = None
-        if learner.template is None and self._signals.span_s >= GLIMPSE_S:
-            may_do = (self.trouble or "").endswith(_MORE_MAY_HELP)
-            self._times.shows_s = estimate.period_s if may_do else self._glimpse()
+        may_do = learner.template is None and (self.trouble or "").endswith(_MORE_MAY_HELP)
+        self._times.shows_s = estimate.period_s if may_do else None
+        if learner.template is None and not may_do and self._signals.span_s >= GLIMPSE_S:
+            self._times.shows_s = self._glimpse()
         return learner.template is not None
 
     def _follow(self, signal: Signal, device: int) -> tuple[Mark, ...]:

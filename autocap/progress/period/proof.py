@@ -3,7 +3,9 @@
 A cap lowers the clock, and a cycle of the job's own lengthens by some of what the clock loses: that of a load that
 computes by all of it, that of one that waits by less. A beat is the small difference between a fast load and the
 sensor's sampling. Where the load slows down by s, a beat of F of its cycles changes by F·s: mostly to something else
-altogether, to a shorter period, or to none, and not at all where the load does not follow the clock.
+altogether, to a shorter period, or to none, and not at all where the load does not follow the clock. But where F is
+small, a load that feels little of what the clock loses lengthens its beat as much as a cycle would: so no trial is made
+where a load may be behind of which F is below ten (`detect.py`), or whose phase follows the sensor's clock.
 """
 
 from enum import Enum

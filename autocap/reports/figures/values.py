@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autocap.events import Event, Followed, Quoted
-from autocap.prices.quote import CARBON, KINDS
+from autocap.events.quote import CARBON, KINDS
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Line, Mark, Marker, Plot, Points, Style
 from autocap.reports.summary.record import Summary

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.events import Event, Followed, Sourced
+from autocap.events.quote import CARBON, PRICE
 from autocap.metrics import Metric, Rates
-from autocap.prices.quote import CARBON, PRICE
 from autocap.records import Cost, Measurement, Prediction
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_predicted
 from autocap.reports.summary.record import MEASURED, PREDICTED

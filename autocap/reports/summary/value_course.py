@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.events import Event, Quoted
+from autocap.events.quote import CARBON, PRICE
 from autocap.metrics import Rates
-from autocap.prices.quote import CARBON, PRICE
 
 Floats = NDArray[np.float64]
 _SHORTEST_S = 1e-9

@@ -1,7 +1,7 @@
 """Prices and carbon in words, as they change."""
 
 from autocap.events import Followed, Quoted, Sourced
-from autocap.prices.quote import CARBON
+from autocap.events.quote import CARBON
 from autocap.reports.wording.numbers import common_caps, with_error
 
 _WORTH = 0.1  # of the value that was said last: a smaller change is no news by itself

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from autocap.cli import main
+from autocap.events.quote import CARBON
 from autocap.plugins.grid import electricity_maps, entsoe, great_britain
-from autocap.prices.https import get_json
-from autocap.prices.quote import CARBON
-from autocap.prices.reading import require
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.https import get_json
+from autocap.session.prices.reading import require
+from autocap.session.prices.series import SourceRefused
 
 
 @pytest.mark.parametrize(

@@ -136,18 +136,51 @@ def test_a_lost_run_that_had_cost_far_too_much_is_not_made_again() -> None:
     assert reasons(runs)[16] == "not tried: what lies before it costs too much"
 
 
-def test_memory_that_twice_did_not_suffice_closes_that_batch_size_and_all_larger_ones() -> None:
+def test_memory_that_twice_did_not_suffice_closes_that_batch_size_and_all_larger_ones_for_a_while() -> None:
     once = past((64, 100.0), (32, 100.0), (16, 100.0), (128, None, SHORT))
     assert chosen(once).batch_size == 128
     assert reasons(once)[128] is None
-    twice = [*once, *past((128, None, SHORT))]
+    twice = numbered(*once, *past((128, None, SHORT)))
     assert {chosen(twice, seed=seed).batch_size for seed in range(20)} == {16, 32, 64}
-    assert reasons(twice)[128] == "ran out of memory 2 times"
+    assert reasons(twice)[128] == "memory ran out more than once; it is tried again after 8 more recurrences"
     assert reasons(twice)[256] == "not tried: batch size 128 ran out of memory"
-    larger = [*once, *past((256, None, SHORT))]  # one each: what the smaller one lacked the larger lacks as well
+    larger = numbered(
+        *once, *past((256, None, SHORT))
+    )  # one each: what the smaller one lacked the larger lacks as well
     assert reasons(larger)[128] is None
-    assert reasons(larger)[256] == "ran out of memory 2 times"
-    assert reasons([*twice, *past((256, 90.0))])[128] is None  # it was somebody else's memory
+    assert (reasons(larger)[256] or "").startswith("memory ran out more than once")
+    assert reasons(numbered(*twice, *past((256, 90.0))))[128] is None  # it was somebody else's memory
+
+
+def test_a_batch_size_that_lacked_memory_is_tried_again_in_intervals_that_double() -> None:
+    def closed(runs: list[Recurrence], times: int) -> list[Recurrence]:
+        """With so many runs more while 128 is closed."""
+        for _ in range(times):
+            assert chosen(runs).batch_size <= 64
+            runs = numbered(*runs, *past((64, 100.0)))
+        assert chosen(runs).batch_size == 128
+        return runs
+
+    runs = closed(past((64, 100.0), (32, 100.0), (16, 100.0), (128, None, SHORT), (128, None, SHORT)), 8)
+    closed(numbered(*runs, *past((128, None, SHORT))), 16)
+    assert chosen(numbered(*runs, *past((128, 90.0)))).batch_size == 256
+    default = past((64, None, SHORT), (64, None, SHORT), *[(32, 200.0)] * 7)  # so it is where the default lacked it
+    assert reasons(default)[64] == "memory ran out more than once; it is tried again after the next recurrence"
+    assert reasons(numbered(*default, *past((32, 200.0))))[64] is None
+
+
+def numbered(*runs: Recurrence) -> list[Recurrence]:
+    return [replace(run, number=number) for number, run in enumerate(runs)]
+
+
+def test_a_run_whose_search_took_nobody_knows_how_much_is_made_again_although_it_seems_dear() -> None:
+    runs = [Recurrence(number=0, batch_size=64, outcome=REACHED, cost=140.0, search_cost=None)]
+    runs += [replace(run, number=number + 1) for number, run in enumerate(past(*[(32, 100.0)] * 6, (16, 150.0)))]
+    runs += [replace(run, number=number + 8) for number, run in enumerate(past((128, 300.0)))]
+    surely = [replace(runs[0], cost=119.0, search_cost=0.0), *runs[1:]]
+    again, never = ([chosen(some, seed=seed).batch_size for seed in range(200)].count(64) for some in (runs, surely))
+    assert reasons(runs)[64] is reasons(surely)[64] is None
+    assert again > 10 > 2 * never
 
 
 def test_what_the_search_for_a_cap_took_is_left_out_of_what_batch_sizes_are_compared_by() -> None:

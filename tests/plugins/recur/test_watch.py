@@ -207,8 +207,8 @@ def test_a_job_that_crashes_before_it_uses_a_device_says_nothing_of_its_batch_si
 @pytest.mark.parametrize(
     ("before", "follows"),
     [
-        (0, "where that comes again, 64 and larger batch sizes are not tried any more"),
-        (1, "that happened 2 times, so 64 and larger batch sizes are not tried any more"),
+        (0, "where that comes again, 64 and larger batch sizes wait for some recurrences"),
+        (1, "that happened 2 times: 64 and larger batch sizes wait for 8 recurrences"),
     ],
 )
 def test_a_job_that_ran_out_of_memory_says_what_follows(before: int, follows: str) -> None:

@@ -15,8 +15,8 @@ from autocap.config.values import shown
 from autocap.plugins.fleet.openadr.credentials import ID, SECRET, Credentials
 from autocap.plugins.fleet.openadr.events import lacks_units
 from autocap.plugins.fleet.openadr.source import VtnSource, server_of, unsafe
-from autocap.prices.https import NotAnswered, get_json
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.https import NotAnswered, get_json
+from autocap.session.prices.series import SourceRefused
 from autocap.text import printable
 from autocap.wire.json_lines import Json
 

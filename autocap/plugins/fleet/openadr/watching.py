@@ -9,7 +9,7 @@ from autocap.plugins.fleet.openadr.events import Context, read_events
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.spans import Span
 from autocap.plugins.fleet.openadr.vtn import Answer
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.series import SourceRefused
 
 _MOST_NOTES = 50
 

@@ -10,7 +10,7 @@ from autocap.errors import UsageError
 from autocap.plugins.fleet.openadr.credentials import ID, SECRET, Credentials, CredentialsRefused, find_credentials
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.vtn import Vtn
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, PROGRAM, StandInVtn, event
 
 AT = "2026-01-31T16:00:00Z"

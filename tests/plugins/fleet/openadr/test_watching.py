@@ -12,7 +12,7 @@ from autocap.plugins.fleet.openadr.feed import SILENT_S, Feed
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.vtn import Answer
 from autocap.plugins.fleet.openadr.watching import Said, Watched
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, StandInVtn, event
 from tests.doubles.children import children
 

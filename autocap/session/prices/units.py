@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from autocap.config import values
-from autocap.prices.quote import CARBON, PRICE
+from autocap.events.quote import CARBON, PRICE
 
 _UNIT = re.compile(r"(?P<of>[^\s\[\](){},;:/]+(?: CO[2₂][\w-]*)?) ?/ ?(?P<per>[km]?wh)\b", re.IGNORECASE)
 _MASS = re.compile(r"(?P<mass>kg|g|t|lbs?) ?(?:CO[2₂](?:e|eq|-eq)?)?", re.IGNORECASE)

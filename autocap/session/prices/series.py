@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from autocap.config.values import plain, shown
 from autocap.errors import AutocapError
-from autocap.prices.quote import CARBON, PRICE, Quote
-from autocap.prices.units import Unit, unit_in
+from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.runlog.input_file import MIB, InputRefused
 from autocap.runlog.input_rows import InputRow, moment, number, read_rows
+from autocap.session.prices.units import Unit, unit_in
 
 MOST_BYTES = 8 * MIB
 _MOST_ROWS = 100_000

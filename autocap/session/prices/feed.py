@@ -1,8 +1,8 @@
 """What sources say, as a session hears it: a look takes no longer than there is something to read."""
 
 from autocap.config.sources import Sources
-from autocap.prices.quote import CARBON, PRICE
-from autocap.prices.watching import Said
+from autocap.events.quote import CARBON, PRICE
+from autocap.session.prices.watching import Said
 from autocap.wire.codec import decode
 from autocap.wire.json_lines import parse
 from autocap.wire.line_process import MOST_BYTES, LineProcess
@@ -16,7 +16,9 @@ class Feed:
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
-        self._reader = LineProcess("autocap.prices.reader", [word for pair in self.sources.items() for word in pair])
+        self._reader = LineProcess(
+            "autocap.session.prices.reader", [word for pair in self.sources.items() for word in pair]
+        )
         self._over = False
 
     def news(self) -> list[Said]:

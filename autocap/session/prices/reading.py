@@ -7,10 +7,10 @@ from typing import Protocol
 from autocap import registry
 from autocap.config.values import shown
 from autocap.errors import UsageError
+from autocap.events.quote import CARBON, PRICE
 from autocap.job.command_output import CommandFailed, output_of
-from autocap.prices.quote import CARBON, PRICE
-from autocap.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
 from autocap.runlog.input_file import InputRefused, read_input
+from autocap.session.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
 from autocap.text import did_you_mean
 
 FILE, COMMAND = "file:", "command:"

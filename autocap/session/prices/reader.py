@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from autocap.prices.watching import LOOK_S, Watched
+from autocap.session.prices.watching import LOOK_S, Watched
 from autocap.text import printable_json
 from autocap.wire.codec import encode
 from autocap.wire.line_process import write_whole

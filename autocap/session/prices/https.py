@@ -11,7 +11,7 @@ from http.client import HTTPException
 from typing import IO
 
 from autocap.config.values import shown
-from autocap.prices.series import SourceRefused
+from autocap.session.prices.series import SourceRefused
 from autocap.version import __version__
 from autocap.wire.json_lines import Json, parse
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autocap.prices.reading import FILE, read_source
-from autocap.prices.series import Series, SourceRefused
+from autocap.session.prices.reading import FILE, read_source
+from autocap.session.prices.series import Series, SourceRefused
 
 LOOK_S = 1.0  # between two looks
 _ASK_S, _RETRY_S = 300.0, 60.0  # between two questions to a program or service; after one that failed
