@@ -16,7 +16,9 @@ from autocap.devices.simulated.job import Episode, WorkloadChange
 from autocap.devices.simulated.node import Spell
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, Mark, SpeedProgress
+from autocap.progress.period import progress as period_progress
 from autocap.progress.period.counted import counter_misses
+from autocap.progress.period.estimate import PeriodEstimate, Verdict
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample, SensorInfo
 from bench.simulation.jobs import Outcome, regret_pct, tune
@@ -287,6 +289,35 @@ def test_a_disturbed_window_does_not_end_the_search_for_a_period() -> None:
     assert found[-1].t_s < 150.0
     measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
     assert measured[-1].period_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_another_period_counts_as_a_change_only_once_it_is_found_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a cap, a look of few seconds had taken a part of a disturbed cycle for it."""
+    found = iter((0.21, 0.33, None, 0.33, 0.331))
+
+    def detect(*signal: object, **seeing: object) -> PeriodEstimate:
+        period_s = next(found)
+        verdict = Verdict.APERIODIC if period_s is None else Verdict.PERIODIC
+        return PeriodEstimate(
+            start_s=0.0,
+            end_s=4.0,
+            verdict=verdict,
+            period_s=period_s,
+            rel_stderr=0.001,
+            verified=period_s is not None,
+            reason="",
+        )
+
+    monkeypatch.setattr(period_progress, "detect", detect)
+    progress = PeriodProgress(PRESETS["v100"].info())
+    for t_s, limit_w in ((0.0, 250.0), (1.0, 200.0)):
+        progress.marks(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=150.0, requested_w=limit_w),)))
+    signal = np.arange(2.0), np.full(2, 150.0), 0.02, 0.02
+    for _ in range(4):
+        progress._look_for_another(signal, 0)
+        assert progress.changed is None
+    progress._look_for_another(signal, 0)
+    assert progress.changed == "the workload has changed: its power repeats otherwise than before, every 0.331 s"
 
 
 def test_a_job_that_goes_on_at_another_pace_is_counted_by_its_new_period() -> None:

@@ -17,6 +17,7 @@ from autocap.progress.period.glimpse import glimpse
 from autocap.progress.period.learning import Learner, Signal
 from autocap.progress.period.looking import BLIND, FEWEST_READINGS, GLIMPSE_S, SEEN, SURE, LookTimes
 from autocap.progress.period.numbering import Numbering
+from autocap.progress.period.proof import agree
 from autocap.progress.period.signals import CapSignals, Host
 from autocap.progress.period.tracking import Tracking, away_s
 from autocap.progress.period.window import Window
@@ -56,6 +57,7 @@ class PeriodProgress:
         self._losses, self._lost_at_s = 0, 0.0  # looks in a row that did not find it, and when the first of them was
         self._looked_at_s = 0.0
         self.changed: str | None = None
+        self._another_s: float | None = None  # the period that was proven instead of one that is lost, at the last look
         self.notice: str | None = None
         self._window: Window | None = None  # what a reading averages over, where that was learned
         self._begin((), 0.0, 0.0)
@@ -117,7 +119,7 @@ class PeriodProgress:
         learner = self._learner
         if caps == self._arrival and (caps != learner.at or self.changed is not None):
             learner.forget()  # a cap flattens the waveform: it is learned anew
-        self.changed = None
+        self.changed = self._another_s = None
         if self.unproven_s is not None and caps == self._arrival:
             learner.unproven.give_up()
         self._begin(caps, now_s, now_s + (self.settle_s if self._caps else 0.0))
@@ -258,6 +260,7 @@ class PeriodProgress:
             if self._losses >= _MOST_LOSSES:
                 self._look_for_another(signal, device)
             return ()
+        self._another_s = None
         times = cycles.period_s / before.pattern.period_s
         if follower.sure is None and abs(times - 1.0) > _CHANGED:
             return ()
@@ -290,7 +293,8 @@ class PeriodProgress:
             draw=self._draw,
             load=self._signals.load,
         )
-        if estimate.verified:
+        before_s, self._another_s = self._another_s, estimate.period_s if estimate.verified else None
+        if estimate.verified and before_s is not None and agree(estimate.period_s or 0.0, before_s):
             self.changed = (
                 f"the workload has changed: its power repeats otherwise than before, every {estimate.period_s:.3g} s"
             )
