@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from autocap import registry
 from autocap.cli import options
 from autocap.cli.settings import take
 from autocap.config import values
@@ -93,6 +92,7 @@ class Helper:
 def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     """Until a signal says so."""
     from autocap.cli.service_log import log, log_as_service
+    from autocap.devices import lendable
     from autocap.limits import Guardian
     from autocap.limits.forked_watchdogs import ForkedWatchdogs
     from autocap.limits.helper.computing import sees_all_processes
@@ -120,7 +120,7 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     if given is None and path.parent == state_dir:
         state_dir.chmod(0o711)  # its files stay our own
     files = PolicyFiles(policy, state_dir / DROP_INS, os.geteuid())
-    inventories = {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
+    inventories = lendable()
     with (
         listening.own(path, gid) if given is None else given as listener,
         ForkedWatchdogs(tuple(inventories)) as watchdogs,

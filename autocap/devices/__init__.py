@@ -23,7 +23,7 @@ from autocap.text import did_you_mean
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock
     from autocap.config import RunConfig
-    from autocap.devices.inventory import HoldableInventory
+    from autocap.devices.inventory import Inventory
 
 _GROUP = "devices"
 _AUTO = "auto"  # NVML, where it is there
@@ -70,16 +70,9 @@ def kind_of(name: str) -> str:
     return "nvml" if kind == _AUTO else kind
 
 
-def holdable(name: str) -> "HoldableInventory":
-    """All devices of the kind that --device names, whose limits can be held for others. Raises UsageError where these
-    cannot be."""
-    kind, why = kind_of(name), "its devices are known to the session of their job alone, which sets their caps"
-    if kind in registry.names("inventories"):
-        inventory: HoldableInventory = registry.load("inventories", kind)()
-        if inventory.shared is None:
-            return inventory
-        why = inventory.shared
-    raise UsageError(f"a budget cannot hold --device {name}: {why}; choose nvml")
+def lendable() -> "dict[str, Inventory]":
+    """All devices of this machine whose limits a helper may lend, by kind: none that another package has added."""
+    return {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:

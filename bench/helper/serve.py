@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from autocap import registry
 from autocap.cli.service_log import log_as_service
+from autocap.devices import lendable
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
 from autocap.limits.helper.house import House
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     if listener is None:
         print("bench.helper.serve: no socket was handed over", file=sys.stderr)
         return 1
-    inventories = {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
+    inventories = lendable()
     with ForkedWatchdogs(tuple(inventories)) as watchdogs:
         house = House(
             inventories=inventories,

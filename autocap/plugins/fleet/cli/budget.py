@@ -10,11 +10,11 @@ from autocap.cli.completion import offer
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import Record, options_of, record_from
-from autocap.devices import holdable
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.fleet.cli.plan import simulate
 from autocap.plugins.fleet.config import BudgetConfig, BudgetOptions, PlanConfig, Policy, Printed
+from autocap.plugins.fleet.holdable import holdable
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.text import did_you_mean
 

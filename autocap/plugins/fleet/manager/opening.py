@@ -12,7 +12,6 @@ from pathlib import Path
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
-from autocap.devices import holdable
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice, HoldableInventory, Inventory
@@ -29,6 +28,7 @@ from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import BudgetConfig
+from autocap.plugins.fleet.holdable import holdable
 from autocap.plugins.fleet.manager.claims import Claims
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall

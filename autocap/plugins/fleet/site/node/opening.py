@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
-from autocap.devices import holdable
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice
@@ -21,6 +20,7 @@ from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End
 from autocap.plugins.fleet.config import BudgetConfig
+from autocap.plugins.fleet.holdable import holdable
 from autocap.plugins.fleet.manager.course import Course
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
