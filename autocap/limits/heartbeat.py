@@ -11,8 +11,10 @@ from enum import Enum, auto
 from typing import Protocol
 
 from autocap.errors import GuardError
+from autocap.job.processes import identify
 from autocap.limits.journal import Entry, encode
-from autocap.limits.times import OBEYS_S, STUCK_BEATS, STUCK_S
+from autocap.limits.times import MUTE_WATCHDOG_S, OBEYS_S, STUCK_BEATS, STUCK_S
+from autocap.limits.vital_signs import VitalSigns
 from autocap.limits.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
 from autocap.limits.watchdog_process import OwnProcess, Spawn, WatchdogProcess
 
@@ -74,6 +76,7 @@ class Heartbeat:
         self._beats.setblocking(False)
         self._unanswered, self._unanswered_since_s = 0, 0.0
         self._is_deaf = False
+        self._signs: VitalSigns | None = None
         try:
             if not all(map(self.tell, entries)):  # before it lives: they wait for it, whatever becomes of us
                 raise ValueError("it could not be told of all devices")
@@ -90,6 +93,8 @@ class Heartbeat:
         except BaseException:
             self.kill()
             raise
+        process = identify(self.pid)
+        self._signs = None if process is None else VitalSigns(process)
 
     @property
     def pid(self) -> int:
@@ -133,7 +138,7 @@ class Heartbeat:
             said = b""
         if ANSWER in said:
             self._unanswered = 0
-        elif self._unanswered >= STUCK_BEATS and now_s - self._unanswered_since_s > STUCK_S:
+        elif self._unanswered and self._is_stuck(now_s - self._unanswered_since_s):
             return Pulse.LOST
         if not self._send(BEAT):
             return Pulse.LOST
@@ -147,6 +152,13 @@ class Heartbeat:
             if heard is None or ANSWER not in heard:
                 return Pulse.LOST
         return Pulse.PUT_BACK
+
+    def _is_stuck(self, mute_s: float) -> bool:
+        """Whether a watchdog does not watch that has not answered for so long: it was stopped, or should have had the
+        time. One that waits for a CPU, or for a device that it puts back, is given that time."""
+        if mute_s > MUTE_WATCHDOG_S and self._signs is not None and self._signs.is_stopped():
+            return True
+        return self._unanswered >= STUCK_BEATS and mute_s > STUCK_S
 
     def tell(self, entry: Entry) -> bool:
         """Hand the watchdog its copy of an entry, which is its own from then on, whatever becomes of us. Never blocks.
@@ -185,6 +197,8 @@ class Heartbeat:
         """Close our ends; in a forked child, whose parent goes on beating."""
         self._hang_up()
         self._process.close()
+        if self._signs is not None:
+            self._signs.close()
 
     def _hang_up(self) -> None:
         self._beats.close()

@@ -36,6 +36,7 @@ TRY_AGAIN_S = 0.1  # between tries of all who wait for another one's end
 
 # A controller waits for its watchdog.
 READY_S = 10.0  # to start; no cap is set before
+MUTE_WATCHDOG_S = 0.5  # without an answer, it is replaced where it is seen to be stopped
 STUCK_S, STUCK_BEATS = 5.0, 8  # it does not watch, where so many beats wait for so long: of fewer, we got no CPU
 OBEYS_S = 2.0  # to leave after a goodbye, or to guard again after it has put limits back
 
@@ -115,6 +116,8 @@ BOUNDS = (
     ("STOPPED_BACK_S < OTHERS_DONE_S < LOCKED_S", "a watchdog is done before it is read what it did, or followed"),
     ("TRY_AGAIN_S < LOCK_WAIT_S", "who waits tries more than once"),
     ("STUCK_BEATS * BEAT_S < STUCK_S", "beats that are on time are as many before a watchdog counts as stuck"),
+    ("2 * HELPER_BEAT_S + MUTE_WATCHDOG_S < STOPPED_BACK_S", "a stopped watchdog is replaced, also by the helper"),
+    ("BEAT_S < MUTE_WATCHDOG_S < STUCK_S", "it may be late with an answer"),
     ("OBEYS_S < STUCK_S and ASKING_S < OBEYS_S", "it may be asking a device just then"),
     ("LOCK_WAIT_S + READY_S < LEND_WITHIN_S", "lending waits for a lock, then for a watchdog"),
     ("8 * ASKING_S < ASKED_WITHIN_S < ANSWER_WITHIN_S", "a set of eight GPUs is one answer"),

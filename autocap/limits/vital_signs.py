@@ -19,6 +19,7 @@ _SHORTEST_S = 0.001  # a wait; clocks and sums are no finer
 _PROC = Path("/proc")
 _STAT_BYTES = 4096
 _STATE, _START_TICKS = 0, 19  # of the fields behind the command's name
+_STOPPED = (b"T", b"t")  # by a signal, or by who traces it
 _ALL_THREADS = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h
 
 
@@ -74,6 +75,11 @@ class VitalSigns:
         fields = _fields(self._fd)
         return self._is_owners(fields) and fields[_STATE] not in (b"Z", b"X")
 
+    def is_stopped(self) -> bool:
+        """Whether it is seen to be stopped, so that it can do nothing at all."""
+        fields = [] if self._fd is None else _fields(self._fd)
+        return self._is_owners(fields) and fields[_STATE] in _STOPPED
+
     def look(self, *, threads: bool) -> Look | None:
         """As it is now; `None` where it is not shown. threads: `False` to leave out whether one is runnable and whether
         the number is still the owner's: for the look at each beat, which is to cost little, and is only ever compared
@@ -92,7 +98,7 @@ class VitalSigns:
         )
 
     def _has_a_runnable_thread(self, leader: bytes) -> bool:
-        if leader in (b"T", b"t"):  # a stop is one of all threads; some may only not have come to it yet
+        if leader in _STOPPED:  # a stop is one of all threads; some may only not have come to it yet
             return False
         if leader == b"R":
             return True

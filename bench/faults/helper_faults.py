@@ -136,6 +136,15 @@ def _watchdog(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     return _then_helper(loan, rng, result, loan.served.vitals().watchdogs)
 
 
+def _watchdog_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
+    """SIGSTOP to the watchdog; the same within two seconds."""
+    _once_set(loan, rng)
+    for pid in loan.served.vitals().watchdogs:
+        send(pid, signal.SIGSTOP)
+    time.sleep(rng.uniform(0.8, 1.2))
+    return _then_helper(loan, rng, result, ())
+
+
 def _fork_server(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """The process that forks watchdogs is killed, and perhaps the watchdog, for which the helper then starts another;
     when the helper is killed, whichever there is does its duty."""
@@ -200,6 +209,7 @@ KINDS: dict[str, Injection] = {
     "helper: helper stopped": _helper_stopped,
     "helper: both killed": _both,
     "helper: watchdog, then helper killed": _watchdog,
+    "helper: watchdog stopped, then the helper killed": _watchdog_stopped,
     "helper: fork server, helper killed": _fork_server,
     "helper: helper and watchdog killed": _everything,
 }

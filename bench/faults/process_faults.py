@@ -28,6 +28,7 @@ _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GP
 _ITERATIONS = 300
 _UNKNOWN, _HANGS_S = 999, 6.0  # NVML_ERROR_UNKNOWN, and how long calls take of which GSP firmware answers none
 _OTHER_MW = 215_432
+_REPLACED_S = 2.0  # a watchdog that was stopped, by then
 STARVING = "starved of CPU time"  # disturbs whatever else runs
 
 
@@ -198,14 +199,19 @@ def _other_tool(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     return ended(scene, replace(result, changed=changed), None if killed else "somebody else", expected)
 
 
-def _watchdog_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-    """The watchdog is killed; the controller starts another, which does its duty when the controller is killed."""
-    scene.start("attach")
-    scene.until_capped()
-    for pid in scene.watchdogs():
-        send(pid, signal.SIGKILL)
-    time.sleep(rng.uniform(0.8, 2.0))
-    return kill(scene, result)
+def _watchdog_lost(signum: signal.Signals, after_s: float) -> Callable[[Scene, Random, Outcome], Outcome]:
+    """A signal to the watchdog; the controller starts another, which does its duty when the controller is killed so
+    much later, or up to 1.2 s more."""
+
+    def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+        scene.start("attach")
+        scene.until_capped()
+        for pid in scene.watchdogs():
+            send(pid, signum)
+        time.sleep(rng.uniform(after_s, after_s + 1.2))
+        return kill(scene, result)
+
+    return inject
 
 
 KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
@@ -218,7 +224,8 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGTERM to run": _forwarded(signal.SIGTERM),
     "SIGINT to run": _forwarded(signal.SIGINT),
     "controller hung (SIGSTOP)": _hung,
-    "watchdog killed, then the controller": _watchdog_dies,
+    "watchdog killed, then the controller": _watchdog_lost(signal.SIGKILL, 0.8),
+    "watchdog stopped, then the controller killed": _watchdog_lost(signal.SIGSTOP, _REPLACED_S),
     "job killed": _job_dies,
     "state directory unusable": file_faults.no_journal,
     "no room for the journal": file_faults.no_room,

@@ -19,6 +19,7 @@ from autocap.job.shared_files import SharedFile
 from autocap.limits import Fate, Guardian, settle
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.state_dir import StateDir
+from autocap.limits.times import STOPPED_BACK_S
 from autocap.limits.watchdog import Duty, Watchdog
 from autocap.records import GpuInfo
 from tests.doubles import file_device, warm
@@ -274,6 +275,19 @@ def test_a_watchdog_that_dies_is_replaced_at_the_next_beat(state_dir, gpu, signu
         guardian.set_caps([190.0])
     assert at(gpu, 260.0)()
     assert watchdogs(os.getpid()) == []
+
+
+def test_a_watchdog_that_was_stopped_is_replaced_while_one_that_is_only_mute_for_a_moment_is_not(state_dir, gpu):
+    with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
+        guardian.set_caps([200.0])
+        (first,) = watchdogs(os.getpid())
+        first.send_signal(signal.SIGSTOP)
+        assert not guardian.beat()
+        assert not guardian.beat()  # stopped, but it may go on
+        eventually(guardian.beat, STOPPED_BACK_S)
+        (second,) = watchdogs(os.getpid())
+        assert guardian.notes == (f"the watchdog process (PID {first.pid}) was lost; PID {second.pid} watches instead",)
+    assert at(gpu, 260.0)()
 
 
 def test_without_a_watchdog_to_replace_the_dead_one_the_limit_is_put_back(state_dir, gpu):
