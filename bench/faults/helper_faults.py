@@ -209,7 +209,7 @@ KINDS: dict[str, Injection] = {
     "helper: helper stopped": _helper_stopped,
     "helper: both killed": _both,
     "helper: watchdog, then helper killed": _watchdog,
-    "helper: watchdog stopped, then the helper killed": _watchdog_stopped,
+    "helper: watchdog stopped before a SIGKILL": _watchdog_stopped,
     "helper: fork server, helper killed": _fork_server,
     "helper: helper and watchdog killed": _everything,
 }

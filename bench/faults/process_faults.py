@@ -225,7 +225,7 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGINT to run": _forwarded(signal.SIGINT),
     "controller hung (SIGSTOP)": _hung,
     "watchdog killed, then the controller": _watchdog_lost(signal.SIGKILL, 0.8),
-    "watchdog stopped, then the controller killed": _watchdog_lost(signal.SIGSTOP, _REPLACED_S),
+    "watchdog stopped before a SIGKILL": _watchdog_lost(signal.SIGSTOP, _REPLACED_S),
     "job killed": _job_dies,
     "state directory unusable": file_faults.no_journal,
     "no room for the journal": file_faults.no_room,
