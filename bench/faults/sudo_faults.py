@@ -61,11 +61,10 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     random_moment(scene, rng, after_s=_EARLIEST_S)
     _as_user(rng.choice(_ACTS), scene, secret, rng)
     assert scene.controller is not None
+    right = [0, 128 + signal.SIGKILL]  # where the user killed their own job
     if rng.random() < 0.3:
         scene.controller.send_signal(signal.SIGTERM)
-        right: tuple[int, ...] = (0, 128 + signal.SIGTERM)
-    else:
-        right = (0, 128 + signal.SIGKILL)  # where the user killed their own job
+        right.append(128 + signal.SIGTERM)
     status = scene.ended_with()
     harmed = None if status in right else f"run ended with {status}"
     harmed = secret.gained("\n".join(scene.said())) or _owners(scene) or harmed

@@ -327,6 +327,15 @@ def test_devices_that_are_observed_have_no_setter() -> None:
             device.limits()
 
 
+def test_a_gpu_whose_limits_may_not_be_read_is_no_laptop_and_the_ways_out_are_named() -> None:
+    hidden = Fault(code=4, function="nvmlDeviceGetPowerManagementLimitConstraints", times=None)
+    with stand(replace(machine(PROFILE), faults=(hidden,))) as made:
+        refusal = made.device().refusal
+    assert refusal is not None
+    assert refusal.startswith("the driver does not let us read which power limits GPU 0 (")
+    assert "run autocap with sudo" in refusal
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -392,7 +401,7 @@ def test_compute_processes_are_listed_by_gpu(missing) -> None:
     made_of = replace(made_of, job_pid=4711, job_gpus=(0, 1), missing=missing)
     with stand(made_of.with_card(1, replace(made_of.cards[1], pids=(17, 18)))) as made:
         pids = [made.library.compute_pids(made.uuid(gpu)) for gpu in range(3)]
-    assert pids == ([(4711,), (4711, 17, 18), ()] if not missing else [(), (), ()])
+    assert pids == ([(4711,), (4711, 17, 18), ()] if not missing else [None] * 3)
 
 
 def test_without_a_driver_the_library_says_what_to_install() -> None:

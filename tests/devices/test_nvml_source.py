@@ -34,7 +34,8 @@ class Driver:
     """Knows some GPUs, and who computes on them."""
 
     gpus: tuple[Gpu, ...] = (Gpu(0, "GPU-a"), Gpu(1, "GPU-b"))
-    pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    pids: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
     unreadable: tuple[str, ...] = ()
 
     def close(self) -> None:
@@ -43,13 +44,16 @@ class Driver:
     def inventory(self) -> tuple[Gpu, ...]:
         return self.gpus
 
-    def compute_pids(self, uuid: str) -> tuple[int, ...]:
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
         return self.pids.get(uuid, ())
 
+    def is_busy(self, uuid: str) -> bool:
+        return uuid in self.busy
 
-def source(driver: Driver, config: RunConfig = CONFIG) -> NvmlSource:
+
+def source(driver: Driver, config: RunConfig = CONFIG, *, attached: bool = False) -> NvmlSource:
     """A source that "opens" GPUs as their UUIDs."""
-    return NvmlSource(config, driver, lambda uuids: uuids, checker(config.tune))
+    return NvmlSource(config, driver, lambda uuids: uuids, checker(config.tune), attached=attached)
 
 
 def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> None:
@@ -71,6 +75,48 @@ def test_a_job_that_computes_on_all_gpus_there_are_is_not_waited_for() -> None:
         assert gpus.find(root, 1.0) is None
         driver.pids["GPU-a"] = (root.pid,)
         assert gpus.find(root, 1.5) == ("GPU-a", "GPU-b")
+
+
+def test_where_the_driver_does_not_tell_who_computes_the_gpu_is_the_one_whose_load_began_with_the_job() -> None:
+    driver = Driver(pids=dict.fromkeys(("GPU-a", "GPU-b")), busy={"GPU-a"})
+    with job(SLEEPING) as root, source(driver) as gpus:
+        assert gpus.find(root, 1.0) is None
+        driver.busy.add("GPU-b")
+        assert gpus.find(root, 2.0) is None  # it may yet come to more of them
+        assert gpus.find(root, 7.0) == ("GPU-b",)
+
+
+@pytest.mark.parametrize(
+    ("attached", "busy", "said"),
+    [
+        (
+            False,
+            ("GPU-a", "GPU-b"),
+            ", and of the 2 that the job may see 2 have come into use since it began; pass --g",
+        ),
+        (False, (), ", and of the 2 that the job may see none has come into use since it began; pass --gpus"),
+        (
+            True,
+            ("GPU-a",),
+            "the driver does not tell who computes on the GPUs here, as in some containers; pass --gpus",
+        ),
+    ],
+)
+def test_where_nothing_tells_which_gpu_a_job_uses_the_reason_is_the_true_one(attached, busy, said) -> None:
+    driver = Driver(pids=dict.fromkeys(("GPU-a", "GPU-b")))
+    with job(SLEEPING) as root, source(driver, attached=attached) as gpus:
+        driver.busy.update(busy)
+        with pytest.raises(DeviceError, match=said):
+            gpus.find(root, math.inf)
+
+
+def test_where_the_driver_does_not_tell_who_computes_the_only_gpu_of_a_job_is_its_own_once_it_is_loaded() -> None:
+    driver = Driver(gpus=(Gpu(0, "GPU-a"),), pids={"GPU-a": None})
+    with job(SLEEPING) as root, source(driver, attached=True) as gpus:
+        with pytest.raises(DeviceError, match="does not tell who computes"):
+            gpus.find(root, math.inf)
+        driver.busy.add("GPU-a")
+        assert gpus.find(root, math.inf) == ("GPU-a",)
 
 
 def test_a_last_look_does_not_wait() -> None:

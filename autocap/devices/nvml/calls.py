@@ -55,6 +55,7 @@ ERRORS: dict[int, tuple[str, str]] = {
 }
 _UNLISTED = ("UNLISTED", "this code is newer than autocap; look it up in NVIDIA's nvmlReturn_t and update autocap")
 
+NO_PERMISSION = 4
 # After these nothing more is to be had from the GPU in this process.
 _LOST = frozenset({1, 9, 12, 15, 16, 18, 28})
 # These mean that there is no such thing here, now and later. NO_PERMISSION is one of them for whatever only reads.

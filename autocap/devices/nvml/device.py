@@ -168,6 +168,17 @@ class NvmlDevice:
                 "power limit, also one that was set before autocap came, falls back to the default; "
                 "switch it on with `nvidia-smi -pm 1`",
             )
+        untold = []
+        for gpu in self._found:
+            with suppress(NvmlError):  # the next reading says what is wrong
+                if self._library.compute_pids(gpu.uuid) is None:
+                    untold.append(str(gpu.index))
+        if untold:
+            self._notes.say(
+                "untold",
+                f"the driver does not tell who computes on GPU {', '.join(untold)}, so whether the job has it to "
+                "itself is not known",
+            )
         for gpu in self._found:
             if gpu.requested_w is not None and gpu.enforced_w is not None and gpu.enforced_w < gpu.requested_w - 0.5:
                 self._say_held(f"GPU {gpu.index}", gpu.requested_w, gpu.enforced_w)

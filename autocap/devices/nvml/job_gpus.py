@@ -5,7 +5,7 @@ GPU's device file open. CUDA_VISIBLE_DEVICES alone shows no use, it only narrows
 GPU that it may see.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,10 +30,12 @@ class InstalledGpu(Named, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One GPU, and the PIDs that the driver lists as computing on it: ours, the host's or a container's numbers."""
+    """One GPU, and the PIDs that the driver lists as computing on it: ours, the host's or a container's numbers. told:
+    whether it lets us know which they are."""
 
     gpu: InstalledGpu
     pids: tuple[int, ...]
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,26 @@ def reachable(listings: Sequence[Listing], job: Sequence[ProcessFacts]) -> froze
     every = frozenset(gpu.uuid for gpu in gpus)
     seen = [visible(gpus, process.visible, process.order) for process in job]
     return frozenset().union(*(every if one is None else one for one in seen))
+
+
+def by_load(
+    listings: Sequence[Listing], job: Sequence[ProcessFacts], before: Mapping[str, bool], now: Mapping[str, bool]
+) -> JobGpus:
+    """The GPU that the job is taken to use where the driver does not tell who computes: the only one that it may see,
+    or the only one whose load began with the job.
+
+    before, now: whether something was computed there before the job began, and is, by UUID; nothing of what is not
+    known. Raises DeviceError where it cannot be told which GPU it is.
+    """
+    seen = reachable(listings, job)
+    came = [uuid for uuid in sorted(seen) if now.get(uuid) and (len(seen) == 1 or before.get(uuid) is False)]
+    if len(came) == 1:
+        return JobGpus(uuids=tuple(came), computing=False, evidence="it is loaded since the job began")
+    found = f"{len(came)} have come" if came else "none has come"
+    since = f", and of the {len(seen)} that the job may see {found} into use since it began" if before else ""
+    raise DeviceError(
+        f"the driver does not tell who computes on the GPUs here, as in some containers{since}; pass --gpus"
+    )
 
 
 def strangers(

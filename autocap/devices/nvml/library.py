@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from autocap.devices.nvml.calls import NvmlError, call, offered
+from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.state import LimitState
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange
@@ -107,13 +107,19 @@ class Library:
         self.unreadable = tuple(unreadable)
         return tuple(found)
 
-    def compute_pids(self, uuid: str) -> tuple[int, ...]:
-        """The processes that compute on a GPU, by the PIDs that the driver gives; empty where there are none, or where
-        it keeps no such list. Raises NvmlError."""
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
+        """The processes that compute on a GPU, by the PIDs that the driver gives; `None` where it does not tell, as in
+        some containers. Raises NvmlError."""
         handle, what = self.handle(uuid), f"listing the processes on {uuid}"
         # By version: what the name without one stands for depends on the binding.
         listed = offered(what, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
-        return tuple(int(process.pid) for process in listed or ())
+        return None if listed is None else tuple(int(process.pid) for process in listed)
+
+    def is_busy(self, uuid: str) -> bool | None:
+        """Whether anything was computed on a GPU in the last moment; `None` where it does not say. Raises NvmlError."""
+        what, get = f"reading the utilisation of {uuid}", pynvml.nvmlDeviceGetUtilizationRates
+        rates = offered(what, get, self.handle(uuid))
+        return None if rates is None else bool(rates.gpu)
 
     def user_pids(self, uuid: str) -> tuple[int, ...] | None:
         """Whatever uses a GPU, by the PIDs that the driver gives: what computes, also through MPS, and what draws;
@@ -160,7 +166,9 @@ class Library:
             requested_w=requested_w,
             enforced_w=enforced_w,
             default_w=limits.default_w(),
-            limit_support=_unsupported(f"{where} ({name})", is_mig, virtual, cap_range, requested_w, enforced_w),
+            limit_support=_unsupported(
+                f"{where} ({name})", is_mig, virtual, cap_range, requested_w, enforced_w, denied=limits.denied
+            ),
             persistence=None if persistence is None else bool(persistence),
             driver_version=driver_version,
         )
@@ -173,14 +181,19 @@ def _unsupported(
     cap_range: CapRange | None,
     requested_w: float | None,
     enforced_w: float | None,
+    *,
+    denied: bool,
 ) -> str | None:
-    """Why a GPU's limit cannot be set, as far as that shows without setting it."""
+    """Why a GPU's limit cannot be set, as far as that shows without setting it. denied: the driver answers that we may
+    not ask for limits."""
     known = "its limits cannot be read either" if enforced_w is None else f"only the {enforced_w:g} W enforced is shown"
     if mig:
         return f"{where} is split into MIG instances, which share one power limit; switch MIG off, or pass --observe"
     if cap_range is None or requested_w is None:
         if virtual == _VIRTUAL_GPU:
             return f"{where} is a virtual GPU, whose power limit belongs to its host ({known}); pass --observe"
+        if denied:
+            return f"the driver does not let us read which power limits {where} takes ({known}): {WITHOUT_ROOT}"
         return f"{where} has no power limit to set, as on many laptops ({known}); pass --observe to measure it"
     if cap_range.min_w == cap_range.max_w:
         return f"{where} accepts no limit but {cap_range.min_w:g} W; pass --observe to measure it"

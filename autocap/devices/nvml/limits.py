@@ -10,14 +10,14 @@ from typing import Protocol
 import pynvml
 
 from autocap.devices.base import EnforcingPort, require_inside
-from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call
+from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call
 from autocap.devices.nvml.held import HeldLimits, LimitedGpu, same_request
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import to_milliwatts
 from autocap.errors import LimitNotPermitted, LimitRefused
 from autocap.job.processes import ProcessId
 
-_NO_PERMISSION, _NOT_SUPPORTED = 4, 3
+_NOT_SUPPORTED = 3
 _TRIES = 2
 
 
@@ -98,7 +98,7 @@ def request_limit(gpu: LimitedGpu, cap_w: float) -> None:
     try:
         call(what, pynvml.nvmlDeviceSetPowerManagementLimit, gpu.handle, to_milliwatts(cap_w))
     except NvmlError as error:
-        if error.code == _NO_PERMISSION:
+        if error.code == NO_PERMISSION:
             raise LimitNotPermitted(
                 f"cap {cap_w:g} W on {gpu.where} was not permitted: setting a power limit needs root or "
                 f"CAP_SYS_ADMIN; {WITHOUT_ROOT}"

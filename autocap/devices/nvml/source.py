@@ -11,7 +11,7 @@ from autocap.devices.names import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice
-from autocap.devices.nvml.job_gpus import JobGpus, Listing
+from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing, ProcessFacts
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import Roots
@@ -30,7 +30,7 @@ _LISTED_WITHIN_S = 20.0
 class NvmlSource(DeviceSource):
     """The GPUs of the machine that a job uses, or those that --gpus names; which they are shows once the job uses them.
 
-    library: closed at the end. open_device: opens some by UUID.
+    library: closed at the end. open_device: opens some by UUID. attached: the job runs already.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class NvmlSource(DeviceSource):
         library: Library,
         open_device: Callable[[tuple[str, ...]], Tunable],
         check: CheckCaps,
+        *,
+        attached: bool = False,
     ) -> None:
         self._config, self._library, self._open = config, library, open_device
         try:
@@ -51,6 +53,7 @@ class NvmlSource(DeviceSource):
         self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], check)
         self._seen: JobGpus | None = None
         self._seen_s = 0.0
+        self._before = {} if attached else self._busy(gpus)
 
     def __exit__(self, *error: object) -> None:
         self._library.close()
@@ -75,24 +78,39 @@ class NvmlSource(DeviceSource):
         others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
         uuids = self._named
         if uuids is None:
-            found = _unless_waiting(lambda: job_gpus.used(listings, tree, others), waited_s)
+            found = _unless_waiting(lambda: self._used(listings, tree, others), waited_s)
             if found is None:
                 return None
-            is_whole = found.computing and job_gpus.reachable(listings, tree) <= set(found.uuids)
-            if not is_whole and not self._is_settled(found, waited_s):
+            # There is nothing more to wait for where the driver never tells.
+            told = found.computing or not all(listing.told for listing in listings)
+            is_whole = told and job_gpus.reachable(listings, tree) <= set(found.uuids)
+            if not is_whole and not self._is_settled(found, waited_s, told or waited_s >= _LISTED_WITHIN_S):
                 return None
             uuids = found.uuids
         if not self._config.shared_gpu:
             job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, tree, others))
         return self._open(uuids)
 
-    def _listings(self) -> list[Listing]:
-        return [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in self._library.inventory()]
+    def _used(
+        self, listings: Sequence[Listing], tree: Sequence[ProcessFacts], others: Sequence[ProcessFacts]
+    ) -> JobGpus | None:
+        found = job_gpus.used(listings, tree, others)
+        if found is not None or all(listing.told for listing in listings):
+            return found
+        return job_gpus.by_load(listings, tree, self._before, self._busy([listing.gpu for listing in listings]))
 
-    def _is_settled(self, found: JobGpus, waited_s: float) -> bool:
+    def _busy(self, gpus: Sequence[InstalledGpu]) -> dict[str, bool]:
+        """Where something is computed at the moment, by UUID, as far as the driver says."""
+        found = {gpu.uuid: self._library.is_busy(gpu.uuid) for gpu in gpus}
+        return {uuid: is_busy for uuid, is_busy in found.items() if is_busy is not None}
+
+    def _listings(self) -> list[Listing]:
+        listed = [(gpu, self._library.compute_pids(gpu.uuid)) for gpu in self._library.inventory()]
+        return [Listing(gpu=gpu, pids=pids or (), told=pids is not None) for gpu, pids in listed]
+
+    def _is_settled(self, found: JobGpus, waited_s: float, listed: bool) -> bool:
         if found != self._seen:
             self._seen, self._seen_s = found, waited_s
-        listed = found.computing or waited_s >= _LISTED_WITHIN_S
         return math.isinf(waited_s) or (listed and waited_s - self._seen_s >= _UNCHANGED_S)
 
     def _check_caps(self, gpus: Sequence[NvmlGpu], check: CheckCaps) -> None:
@@ -134,7 +152,7 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:
-        source = NvmlSource(config, library, open_device, check)
+        source = NvmlSource(config, library, open_device, check, attached=owner_uid is not None)
         gpu_processes.keep_from_children()  # in which root's rights would live on
         return source
     except BaseException:

@@ -1,12 +1,15 @@
 """The power limits of one GPU as the driver shows them, in watts."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pynvml
 
-from autocap.devices.nvml.calls import NvmlError, offered
+from autocap.devices.nvml.calls import NO_PERMISSION, NvmlError, call
 from autocap.devices.nvml.fields import ENFORCED_LIMIT, GPU_SCOPE, REQUESTED_LIMIT, read_fields
 from autocap.records import CapRange
+
+T = TypeVar("T")
 
 
 def to_watts(milliwatts: float) -> float:
@@ -26,6 +29,7 @@ class LimitState:
 
     def __init__(self, handle: object, where: str) -> None:
         self._handle, self._where = handle, where
+        self.denied = False  # the driver keeps one of them from us
 
     def requested_w(self) -> float | None:
         """The limit last requested, by anybody. Field 192 is what was asked for, also where less is enforced."""
@@ -42,7 +46,7 @@ class LimitState:
     def bounds_w(self) -> tuple[float, float] | None:
         """The lowest and highest limit that the GPU accepts."""
         what = f"reading the power limit range of {self._where}"
-        bounds = offered(what, pynvml.nvmlDeviceGetPowerManagementLimitConstraints, self._handle)
+        bounds = self._offered(what, pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         return None if bounds is None else (to_watts(bounds[0]), to_watts(bounds[1]))
 
     def cap_range(self) -> CapRange | None:
@@ -60,8 +64,17 @@ class LimitState:
         limit_w = None if field is None else self._field(what, field)
         if limit_w is not None:
             return limit_w
-        limit_mw = offered(what, getter, self._handle)
+        limit_mw = self._offered(what, getter)
         return to_watts(limit_mw) if limit_mw else None
+
+    def _offered(self, what: str, getter: Callable[[object], T]) -> T | None:
+        try:
+            return call(what, getter, self._handle)
+        except NvmlError as error:
+            self.denied |= error.code == NO_PERMISSION
+            if error.absent:
+                return None
+            raise
 
     def _field(self, what: str, field: int) -> float | None:
         try:
