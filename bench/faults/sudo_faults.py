@@ -59,9 +59,10 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.start_job()
     scene.start("run", "--progress", "auto", command=_COMMAND)
     random_moment(scene, rng, after_s=_EARLIEST_S)
-    _as_user(rng.choice(_ACTS), scene, secret, rng)
+    act = rng.choice(_ACTS)
+    _as_user(act, scene, secret, rng)
     assert scene.controller is not None
-    right = [0, 128 + signal.SIGKILL]  # where the user killed their own job
+    right = [0, 128 + signal.SIGKILL] if act is _job_killed else [0]
     if rng.random() < 0.3:
         scene.controller.send_signal(signal.SIGTERM)
         right.append(128 + signal.SIGTERM)

@@ -327,6 +327,14 @@ def test_devices_that_are_observed_have_no_setter() -> None:
             device.limits()
 
 
+@pytest.mark.parametrize("code", [TIMEOUT, 4, LOST])
+def test_whether_a_gpu_is_busy_is_not_known_where_that_cannot_be_read(code) -> None:
+    with stand(machine(PROFILE)) as made:
+        assert made.library.is_busy(made.uuid(0)) is True
+        made.fail(Fault(code=code, function="nvmlDeviceGetUtilizationRates", times=None))
+        assert made.library.is_busy(made.uuid(0)) is None
+
+
 def test_a_gpu_whose_limits_may_not_be_read_is_no_laptop_and_the_ways_out_are_named() -> None:
     hidden = Fault(code=4, function="nvmlDeviceGetPowerManagementLimitConstraints", times=None)
     with stand(replace(machine(PROFILE), faults=(hidden,))) as made:

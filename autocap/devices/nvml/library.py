@@ -116,10 +116,11 @@ class Library:
         return None if listed is None else tuple(int(process.pid) for process in listed)
 
     def is_busy(self, uuid: str) -> bool | None:
-        """Whether anything was computed on a GPU in the last moment; `None` where it does not say. Raises NvmlError."""
+        """Whether anything was computed on a GPU in the last moment; `None` where that is not to be had."""
         what, get = f"reading the utilisation of {uuid}", pynvml.nvmlDeviceGetUtilizationRates
-        rates = offered(what, get, self.handle(uuid))
-        return None if rates is None else bool(rates.gpu)
+        with suppress(DeviceError):
+            return bool(call(what, get, self.handle(uuid)).gpu)
+        return None
 
     def user_pids(self, uuid: str) -> tuple[int, ...] | None:
         """Whatever uses a GPU, by the PIDs that the driver gives: what computes, also through MPS, and what draws;

@@ -53,7 +53,8 @@ class NvmlSource(DeviceSource):
         self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], check)
         self._seen: JobGpus | None = None
         self._seen_s = 0.0
-        self._before = {} if attached else self._busy(gpus)
+        # Where something was computed before a job that is to be started: by this its GPU is told where no list does.
+        self._before = {} if attached or self._named is not None else self._busy(gpus)
 
     def __exit__(self, *error: object) -> None:
         self._library.close()
@@ -82,9 +83,9 @@ class NvmlSource(DeviceSource):
             if found is None:
                 return None
             # There is nothing more to wait for where the driver never tells.
-            told = found.computing or not all(listing.told for listing in listings)
-            is_whole = told and job_gpus.reachable(listings, tree) <= set(found.uuids)
-            if not is_whole and not self._is_settled(found, waited_s, told or waited_s >= _LISTED_WITHIN_S):
+            is_listed = found.computing or not all(listing.told for listing in listings)
+            is_whole = is_listed and job_gpus.reachable(listings, tree) <= set(found.uuids)
+            if not is_whole and not self._is_settled(found, waited_s, is_listed or waited_s >= _LISTED_WITHIN_S):
                 return None
             uuids = found.uuids
         if not self._config.shared_gpu:
