@@ -151,7 +151,7 @@ def test_a_child_that_uses_no_gpu_in_time_runs_untuned_and_keeps_its_status(node
 
 def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
-    script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'sleep 0.5; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
     run = node.start("run", "--out", "run", "--", "sh", "-c", script)
     eventually(lambda: "ready" in (tmp_path / "out").read_text())
     time.sleep(0.2)
