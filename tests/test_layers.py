@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,9 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "workloads": "torch",
     "testing": "pytest",
 }
+# Who may call a device's setter; beside these a port that only hands on to another one, which is added by its name.
+MAY_SET = re.compile(r"limits\.(?!helper\b)|testing\.devices$")
+A_PORT = re.compile(r"(port|limits)$", re.IGNORECASE)  # the name of a variable that holds one
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,69 @@ def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
     for node in ast.walk(ast.parse(SOURCES[name].read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, node.args
+
+
+@cache
+def setters() -> dict[str, list[str]]:
+    """The methods by which ports set something, as devices/base.py has them, with the names of their arguments."""
+    ports, found = {"LimitPort"}, dict[str, list[str]]()
+    for node in ast.parse(SOURCES["devices.base"].read_text()).body:
+        if isinstance(node, ast.ClassDef) and {node.name, *map(ast.unparse, node.bases)} & ports:
+            ports.add(node.name)
+            methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name != "close"]
+            setting = [one for one in methods if isinstance(one.returns, ast.Constant) and one.returns.value is None]
+            found |= {one.name: [taken.arg for taken in one.args.args[1:]] for one in setting}
+    return found
+
+
+def settings(tree: ast.AST) -> list[int]:
+    """The lines at which a port's setter is called or handed on. `put_back` is a word of many: that of a port is known
+    by its arguments, or by who has it."""
+    known, found = setters(), list[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            taken, named = known.get(node.func.attr), [one.arg for one in node.keywords]
+            is_any = any(isinstance(one, ast.Starred) for one in node.args)
+            if taken is not None and (is_any or {*taken[: len(node.args)], *named} == {*taken}):
+                found.append(node.lineno)
+        elif isinstance(node, ast.Attribute) and node.attr in known:
+            if node.attr != "put_back" or A_PORT.search(ast.unparse(node.value)):
+                found.append(node.lineno)
+        elif isinstance(node, ast.Constant) and node.value in known and node.value != "put_back":
+            found.append(node.lineno)
+    return sorted(set(found))
+
+
+def test_only_the_limits_call_a_setter() -> None:
+    assert setters().keys() == {"set_limit_w", "request_w", "put_back"}
+    trees = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+    outside = [name for name in trees if not MAY_SET.match(name)]
+    broken = [f"{SOURCES[name].relative_to(ROOT)}:{line}" for name in outside for line in settings(trees[name])]
+    assert not broken, "a device's limit is set beside the guardian: " + ", ".join(broken)
+    assert {name for name in trees if settings(trees[name])} >= {"limits.asking", "limits.restore"}  # who does is found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "port.set_limit_w(uuid, 200.0)",
+        "device.limits().request_w(uuid, cap_w=200.0)",
+        "self._limits.put_back(uuid, None, ())",
+        "anything.put_back(*found)",
+        "stack.callback(self._limits.put_back, uuid, None, ())",
+        "each(port.set_limit_w)",
+        "getattr(port, 'set_limit_w')(uuid, 200.0)",
+    ],
+)
+def test_a_call_of_a_setter_is_found(text: str) -> None:
+    assert settings(ast.parse(text)) == [1]
+
+
+@pytest.mark.parametrize(
+    "text", ["held.put_back()", "stack.callback(held.put_back)", "told.put_back(why, was, unsure=no)"]
+)
+def test_who_else_puts_something_back_calls_no_setter(text: str) -> None:
+    assert not settings(ast.parse(text))
 
 
 def entries() -> list[Path]:
