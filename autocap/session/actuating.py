@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autocap import events, registry
 from autocap.config import ACTUATOR, RunConfig
@@ -12,6 +13,7 @@ from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, 
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
 from autocap.limits.helper.client import RemoteGuardian
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 from autocap.records import CapRange, GpuInfo
@@ -120,7 +122,7 @@ def _helped(device: LendableDevice) -> Actuation:
         name="helper",
         where=str(path),
         gpus=gpus,
-        guardian=lambda job: RemoteGuardian(gpus=gpus, verifier=device.verifier(), path=path),
+        guardian=lambda job: RemoteGuardian(gpus=gpus, verifier=device.verifier(), connect=partial(connect, path)),
     )
 
 

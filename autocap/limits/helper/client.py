@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from autocap.devices.base import LimitVerifier
 from autocap.devices.limit_steps import may_be_made
@@ -26,7 +25,7 @@ from autocap.errors import (
 )
 from autocap.limits.asking import ForeignLimit
 from autocap.limits.guarded_limit import Restored
-from autocap.limits.helper.connection import A, Connection, connect, error_of
+from autocap.limits.helper.connection import A, Connection, error_of
 from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal, Request
 from autocap.limits.helper.reading import read_back, reads_original
 from autocap.limits.times import (
@@ -55,9 +54,9 @@ class RemoteGuardian:
     """Has the limits of one job's devices lent and guarded by the helper, from `__enter__` to `__exit__`. To be used
     from one thread.
 
-    gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. path: of the
-    helper's socket. back_within_s: for how long a helper that was lost is awaited; its supervisor needs less. pause:
-    waits for some seconds.
+    gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. connect: to the
+    helper, within so many seconds. back_within_s: for how long a helper that was lost is awaited; its supervisor needs
+    less. pause: waits for some seconds.
 
     Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
@@ -68,12 +67,12 @@ class RemoteGuardian:
         *,
         gpus: Sequence[GpuInfo],
         verifier: LimitVerifier,
-        path: Path,
+        connect: Callable[[float], Connection],
         back_within_s: float = LOCKED_S,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._uuids = tuple(gpu.uuid for gpu in gpus)
-        self._verifier, self._path, self._pause = verifier, path, pause
+        self._verifier, self._connect, self._pause = verifier, connect, pause
         self._back_within_s = back_within_s
         self._pid = os.getpid()
         self._notes: list[str] = []
@@ -171,7 +170,7 @@ class RemoteGuardian:
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and PeerLost."""
         deadline_s = time.monotonic() + within_s
-        connection = connect(self._path, min(within_s, ANSWER_WITHIN_S))
+        connection = self._connect(min(within_s, ANSWER_WITHIN_S))
         try:
             left_s = max(TRY_AGAIN_S, deadline_s - time.monotonic())
             lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)

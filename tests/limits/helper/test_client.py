@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,7 +70,8 @@ def reader() -> Reader:
 
 @pytest.fixture
 def guardian(helper: ScriptedHelper, reader: Reader) -> RemoteGuardian:
-    return RemoteGuardian(gpus=[GPU], verifier=reader, path=helper.path, back_within_s=0.3, pause=lambda s: None)
+    connect = partial(connection.connect, helper.path)
+    return RemoteGuardian(gpus=[GPU], verifier=reader, connect=connect, back_within_s=0.3, pause=lambda s: None)
 
 
 def at(op: Op, *answers: Answer | Refusal | bytes | type[Hangup]) -> Script:

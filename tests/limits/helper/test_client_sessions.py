@@ -24,16 +24,18 @@ SWEEP = ("sweep", "--caps", "150", "--repeats", "1", "--no-warm-up", "--cool-dow
 # A client that holds a cap until it is ended: what a session is to the helper, without the seconds of a baseline.
 HOLDER = """
 import sys, time
+from functools import partial
 from pathlib import Path
 from autocap.devices.nvml import open_library
 from autocap.devices.nvml.held import HeldLimits
 from autocap.limits.helper.client import RemoteGuardian
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import socket_path
 from autocap.records import CapRange, GpuInfo
 library = open_library()
 cap_range = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
 gpus = [GpuInfo(index=gpu.index, uuid=gpu.uuid, name=gpu.name, cap_range=cap_range) for gpu in library.inventory()]
-with RemoteGuardian(gpus=gpus, verifier=HeldLimits(library), path=socket_path()) as guardian:
+with RemoteGuardian(gpus=gpus, verifier=HeldLimits(library), connect=partial(connect, socket_path())) as guardian:
     guardian.set_caps([150.0] * len(gpus))
     while True:
         time.sleep(0.3)
