@@ -150,11 +150,11 @@ def _raise_descriptor_limit() -> None:
 
 def _show(as_json: bool) -> None:
     from autocap.errors import AutocapError
-    from autocap.limits.helper.connection import Connection
+    from autocap.limits.helper.connection import connect
     from autocap.wire.refusal import Refused
 
     path = socket_path()
-    connection = Connection(path)
+    connection = connect(path)
     try:
         devices, leases = connection.ask(Op.DEVICES, Devices).devices, connection.ask(Op.STATUS, Status).leases
     except Refused as error:

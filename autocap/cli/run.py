@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from autocap import registry
 from autocap.cli import Parser, options
+from autocap.cli.session import part_under_sudo
 from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import RunConfig, values
@@ -32,6 +33,7 @@ class Run:
     def run(self, args: argparse.Namespace) -> int:
         take(args, "run")
         config = options.run_config(args, "run")
+        part_under_sudo(config, config.gpus, args.words)
         with session_clock() as clock:
             from autocap.session.modes import run
 
@@ -66,6 +68,7 @@ class Attach:
             raise UsageError("attach needs a job; give the PID of its process, or its nodes with --nodes WHERE")
         if pid is not None and config.nodes is not None:
             raise UsageError(f"PID {pid} is of this machine, --nodes {config.nodes} of a whole job; drop one of them")
+        part_under_sudo(config, config.gpus, args.words)
         with session_clock() as clock:
             from autocap.session.modes import attach
 
@@ -108,11 +111,6 @@ def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, b
 
     if config.nodes is None:
         return Place(pid)
-    if invoking_user() is not None:
-        raise UsageError(
-            f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
-            "each node to set limits"
-        )
     with clock.lifted():
         place: Place = registry.of_plugin("places", "nodes", f"--nodes {config.nodes}")(
             config.nodes, config.job, pid, begins=begins

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
+from autocap.job.keeper import user_behind_sudo
 from autocap.job.privileged_imports import privileged_imports
 from autocap.job.trusted_code import writer_of
 from autocap.runlog.input_file import KIB, InputRefused, read_input
@@ -37,7 +38,7 @@ class Entry:
 
 def paths() -> list[str]:
     """The files that may be there, that of the current directory first, as they are shown."""
-    own = _of_user(invoking_user())
+    own = _of_user(user_behind_sudo())
     return [HERE] if own is None or os.path.abspath(own) == os.path.abspath(HERE) else [HERE, own]
 
 

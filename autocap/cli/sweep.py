@@ -4,6 +4,7 @@ import argparse
 from pathlib import PurePath
 
 from autocap.cli import options
+from autocap.cli.session import part_under_sudo
 from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import DESCENDING, RANDOM
@@ -29,6 +30,8 @@ class Sweep:
     def run(self, args: argparse.Namespace) -> int:
         take(args, "sweep")
         config = sweep_config(args)
+        gpus = None if config.gpu_sets is None else [name for names in config.gpu_sets for name in names]
+        part_under_sudo(config.run, gpus, args.words)
         with session_clock() as clock:
             from autocap.sweep.session import sweep
 

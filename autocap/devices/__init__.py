@@ -75,6 +75,14 @@ def lendable() -> "dict[str, Inventory]":
     return {kind: registry.load("inventories", kind)() for kind in registry.ours("inventories")}
 
 
+def inventory_of(kind: str) -> "Inventory | None":
+    """All devices of a kind; `None` where it lists none, as those that another package has added need not."""
+    if kind not in registry.names("inventories"):
+        return None
+    made: Inventory = registry.load("inventories", kind)()
+    return made
+
+
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
     """The limits of a device of that kind, as seen from a process that does not run it. Raises DeviceUnavailable.
 

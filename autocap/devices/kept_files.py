@@ -6,15 +6,17 @@ which takes none: a zone that has gone, or came back with its driver, is noticed
 
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 _MOST_BYTES = 4096  # a page, which is what such a file shows
 
 
 class KeptFiles:
-    """All methods raise OSError."""
+    """open: opens one. All methods raise OSError."""
 
-    def __init__(self) -> None:
+    def __init__(self, open: Callable[[Path, int], int] = os.open) -> None:
+        self._open = open
         self._fds: dict[tuple[Path, int], int] = {}
         weakref.finalize(self, _close_all, self._fds)
 
@@ -39,7 +41,7 @@ class KeptFiles:
             if (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino):
                 return fd
             os.close(self._fds.pop((path, flags)))
-        self._fds[path, flags] = os.open(path, flags)
+        self._fds[path, flags] = self._open(path, flags)
         return self._fds[path, flags]
 
 

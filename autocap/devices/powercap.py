@@ -19,6 +19,7 @@ from pathlib import Path
 from autocap.devices.kept_files import KeptFiles
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.invoking_user import privileged
+from autocap.job.keeper import keeper
 from autocap.job.own_command import sudo_advice
 from autocap.job.trusted_code import SYSFS_VARIABLE
 
@@ -27,7 +28,8 @@ _ZONE = re.compile(r"(intel-rapl(?:-[a-z]+)?):(\d+)(?::(\d+))?")
 _PACKAGE = re.compile(r"package-(\d+)(?:-die-(\d+))?")
 _PREFERRED = "intel-rapl"  # of a package's interfaces: the registers, which have every domain
 _CONSTRAINTS = 8  # no zone has more
-_AGAIN = ("energy_uj", "enabled", "_power_limit_uw", "_time_window_us")  # how the names end of what the loop reads
+_ENERGY = "energy_uj"
+_AGAIN = (_ENERGY, "enabled", "_power_limit_uw", "_time_window_us")  # how the names end of what the loop reads
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 _DENIED = frozenset({errno.EACCES, errno.EPERM})
 # More than any package or its memory draws: what a counter may have moved, and how soon it may have wrapped unseen.
@@ -64,7 +66,7 @@ class Sysfs:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = Path(os.environ.get(SYSFS_VARIABLE) or "/sys") if root is None else root
-        self._kept = KeptFiles()
+        self._kept = KeptFiles(_opened)
 
     def read(self, path: Path) -> str:
         with privileged():  # energy is root's alone to read
@@ -92,6 +94,17 @@ class Sysfs:
             return []
 
 
+def _opened(path: Path, flags: int) -> int:
+    """Energy is root's alone to read, and under sudo opened by it. Raises OSError."""
+    try:
+        return os.open(path, flags)
+    except PermissionError:
+        root = keeper()
+        if root is None or path.name != _ENERGY:
+            raise
+        return root.energy(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Zone:
     """One power zone. id: such as intel-rapl:0:1. name: what the kernel calls it, such as dram."""
@@ -116,7 +129,7 @@ class Zone:
 
     def energy_j(self) -> float:
         """The counter as it stands. Raises ZoneError."""
-        return self.number("energy_uj") / 1e6
+        return self.number(_ENERGY) / 1e6
 
     def positive(self, file: str) -> int | None:
         """The number in a file; `None` where it has none, or the 0 that stands for an unknown."""
@@ -193,6 +206,11 @@ def find_packages(sysfs: Sysfs | None = None) -> tuple[Package, ...]:
     )
 
 
+def energy_files(sysfs: Sysfs) -> tuple[Path, ...]:
+    """The energy counters that `find_packages` finds. Raises DeviceUnavailable as it does."""
+    return tuple(zone.path / _ENERGY for package in find_packages(sysfs) for zone in package.energy_zones)
+
+
 def _zones(sysfs: Sysfs, top: Path) -> list[Zone]:
     """Every zone once, the preferred interface first."""
     found: dict[str, Zone] = {}
@@ -237,12 +255,12 @@ class EnergyCounter:
         self.trouble: str | None = None
         self._range_uj = zone.positive("max_energy_range_uj")
         self._total_uj = 0
-        self._last_uj, self._last_s = zone.number("energy_uj"), t_s
+        self._last_uj, self._last_s = zone.number(_ENERGY), t_s
 
     def read(self, t_s: float) -> float | None:
         """Joules so far; `None` where it is not known how much was used since the last reading (`trouble`); that
         part is not counted. t_s: now. Raises ZoneError."""
-        now_uj, elapsed_s = self.zone.number("energy_uj"), t_s - self._last_s
+        now_uj, elapsed_s = self.zone.number(_ENERGY), t_s - self._last_s
         moved_uj, wrapped = now_uj - self._last_uj, False
         if moved_uj < 0 and self._range_uj is not None:
             moved_uj, wrapped = moved_uj + self._range_uj, True

@@ -1,4 +1,4 @@
-"""The training command as our child: started with its user's rights, signalled, awaited, its status passed on.
+"""The training command as our child: started, signalled, awaited, its status passed on.
 
 The child leads a session of its own, so the terminal's signals reach it through us alone, in the order in which we
 want them, and its process group is the whole job as the terminal would have seen it.
@@ -10,25 +10,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from autocap.errors import TargetError
+from autocap.job import own_python
 from autocap.job.command_file import diagnosed, executable, is_binary, located, require_named
-from autocap.job.invoking_user import InvokingUser, privileged
+from autocap.job.keeper import keeper
 from autocap.job.processes import identify, status, tree
 
 _SHELL = "/bin/sh"
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
-# two signals that a command expects at their default. It gives up root by itself, because its user need not be allowed
-# to execute our Python.
+# two signals that a command expects at their default. before: as `own_python.before`.
 _WAITING = """
 import errno, os, signal, sys
-gate, ids, path, *argv = sys.argv[1:]
-if ids:
-    uid, gid, *groups = map(int, ids.split(","))
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+gate, before, path, *argv = sys.argv[1:]
+if before != "-":
+    del os.environ["LD_LIBRARY_PATH"]
+    os.environ.update({"LD_LIBRARY_PATH": before} if before else {})
 os.read(int(gate), 1)
 os.close(int(gate))
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -116,10 +114,8 @@ class ChildJob:
             ) from error
 
 
-def start(
-    command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None, stdout: int | None = None
-) -> ChildJob:
-    """Start the command in a session of its own, as `user` if one is given; streams and directory are inherited.
+def start(command: Sequence[str], env: Mapping[str, str], stdout: int | None = None) -> ChildJob:
+    """Start the command in a session of its own; streams and directory are inherited.
 
     stdout: a descriptor to write to instead of our standard output; the caller closes it afterwards.
 
@@ -129,39 +125,36 @@ def start(
     Raises CommandNotFound or CommandNotExecutable, with the status a shell would give.
     """
     require_named(command)
-    environment = {**env, **(user.environment() if user else {})}
+    environment = own_python.environment_of(env)
     try:
-        return ChildJob(_spawn(command, environment, user, stdout))
+        return ChildJob(_spawn(command, environment, stdout))
     except OSError as error:
         path = located(command[0], environment)
         if error.errno != errno.ENOEXEC or path is None or is_binary(path):
-            raise diagnosed(command[0], path, error, under_sudo=user is not None) from error
+            raise diagnosed(command[0], path, error, under_sudo=keeper() is not None) from error
     try:  # a script without #!, which execvp and shells hand to the shell
-        return ChildJob(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
+        return ChildJob(_spawn((_SHELL, path, *command[1:]), environment, stdout))
     except OSError as error:
         raise diagnosed(_SHELL, _SHELL, error) from error
 
 
 @contextmanager
-def waiting_start(
-    command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None
-) -> Iterator[ChildJob]:
+def waiting_start(command: Sequence[str], env: Mapping[str, str]) -> Iterator[ChildJob]:
     """The process of a command that is executed when the block is left; until then it waits and has done nothing.
 
     For what must know the process before the command runs in it. Otherwise as `start`; but what the kernel alone can
     say against executing it is status 126.
     """
     require_named(command)
-    environment = {**env, **(user.environment() if user else {})}
-    path = executable(command[0], environment, under_sudo=user is not None)
+    environment = own_python.environment_of(env)
+    path = executable(command[0], environment, under_sudo=keeper() is not None)
     gate, ours = os.pipe()
     try:
         try:
             os.set_inheritable(gate, True)
-            ids = ",".join(map(str, (user.uid, user.gid, *user.groups))) if user else ""
-            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), ids, path, *command)
-            with privileged() if user else nullcontext():
-                job = ChildJob(_spawn(waiting, environment, None, None))
+            before = own_python.before()
+            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), before, path, *command)
+            job = ChildJob(_spawn(waiting, {**environment, **own_python.libraries()}, None))
         finally:
             os.close(gate)
         yield job
@@ -169,20 +162,8 @@ def waiting_start(
         os.close(ours)
 
 
-def _spawn(
-    argv: Sequence[str], environment: Mapping[str, str], user: InvokingUser | None, stdout: int | None
-) -> subprocess.Popen[bytes]:
-    with privileged() if user else nullcontext():  # only root may choose whose a process is
-        return subprocess.Popen(
-            argv,
-            env=environment,
-            stdout=stdout,
-            start_new_session=True,
-            close_fds=False,
-            user=user.uid if user else None,
-            group=user.gid if user else None,
-            extra_groups=user.groups if user else None,
-        )
+def _spawn(argv: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, env=environment, stdout=stdout, start_new_session=True, close_fds=False)
 
 
 def _status(code: int) -> int:

@@ -55,6 +55,12 @@ def invoking_user(environ: Mapping[str, str] = os.environ) -> InvokingUser | Non
     return InvokingUser(uid=uid, gid=gid, groups=groups, name=entry.pw_name, home=entry.pw_dir)
 
 
+def this_user() -> InvokingUser:
+    """Whose this process is, where root has started it for them with their variables."""
+    home, name = os.environ["HOME"], os.environ["USER"]
+    return InvokingUser(uid=os.getuid(), gid=os.getgid(), groups=tuple(os.getgroups()), name=name, home=home)
+
+
 def _number(variable: str, text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) <= _HIGHEST_ID:
         return int(text)
@@ -126,13 +132,6 @@ def _as_root() -> Iterator[None]:
     finally:
         os.setresgid(*gids)
         os.setresuid(*uids)
-
-
-@contextmanager
-def unprivileged() -> Iterator[None]:
-    """Inside, no other thread has root's rights back: for what a thread of ours does to the user's processes."""
-    with _switching:
-        yield
 
 
 @contextmanager

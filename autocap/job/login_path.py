@@ -9,7 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from autocap.job.invoking_user import InvokingUser, privileged
+from autocap.job.invoking_user import InvokingUser
 
 _SHELL = "/bin/sh"  # of who has none in the passwd entry
 _PATIENCE_S = 2.0
@@ -34,19 +34,15 @@ def login_path(
         return None
     environment = {**user.environment(), "SHELL": shell, "PATH": path}
     try:
-        with privileged():  # only root may choose whose a process is
-            child = subprocess.Popen(
-                [f"-{os.path.basename(shell)}", "-c", _QUESTION],  # the dash makes it a login, as su and login do
-                executable=shell,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                user=user.uid,
-                group=user.gid,
-                extra_groups=user.groups,
-            )
+        child = subprocess.Popen(
+            [f"-{os.path.basename(shell)}", "-c", _QUESTION],  # the dash makes it a login, as su and login do
+            executable=shell,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     except OSError:  # there is no such shell, or they may not execute it
         return None
     assert child.stdout is not None  # it is a pipe
@@ -84,7 +80,7 @@ def _answer(fd: int, deadline_s: float) -> str | None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    with privileged(), suppress(OSError):
+    with suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)  # not yet reaped, so the number is its own
     with suppress(subprocess.TimeoutExpired):
         child.wait(_END_S)

@@ -150,4 +150,4 @@ def import_path() -> list[str]:
 
 def package_root() -> str:
     """The folder that holds this very autocap, in absolute terms."""
-    return str(Path(__file__).resolve().parents[2])
+    return str(Path(os.path.abspath(__file__)).parents[2])

@@ -37,6 +37,7 @@ class Fate(StrEnum):
     REFUSED = "refused"  # not to be trusted; left alone
 
 
+NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 UNSETTLED = frozenset({Fate.PENDING, Fate.FAILED, Fate.DAMAGED, Fate.REFUSED})
 
 

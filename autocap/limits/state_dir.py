@@ -14,6 +14,7 @@ from autocap.errors import GuardError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import replaceable
 
+VARIABLE = "AUTOCAP_STATE_DIR"
 ROOTS_PATH = Path("/run/autocap")
 TEMPORARY = ".tmp"
 ASIDE = ".old"  # what a file is called for the moment in which another takes its name
@@ -22,7 +23,7 @@ _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is n
 
 def default_path() -> Path:
     """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`."""
-    override = os.environ.get("AUTOCAP_STATE_DIR")
+    override = os.environ.get(VARIABLE)
     if override:
         return Path(override).absolute()
     return ROOTS_PATH if os.geteuid() == 0 else Path.home() / ".local/state/autocap"

@@ -10,12 +10,14 @@ from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
 from autocap.devices.base import LendableDevice, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
+from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
+from autocap.limits.keeper.client import kept
 from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import LimitGuard
 
@@ -79,10 +81,15 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
 
     Raises ActuatorUnavailable where what it names would not set them; `auto` tries it ourselves then.
     """
+    root = None if device.emulated else keeper()
     direct = Actuation(
         name="direct",
         gpus=device.gpus,
-        guardian=lambda job: new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job),
+        guardian=lambda job: (
+            new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job)
+            if root is None
+            else kept(root, device, device.gpus)
+        ),
     )
     if not isinstance(device, LendableDevice):
         return direct
@@ -97,7 +104,7 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     if actuator == "zeusd":
         return _by_zeusd(device, new_guardian)
     assert actuator == ACTUATOR
-    denial = device.denial
+    denial = device.denial if root is None else root.denial()
     if denial is None:
         return direct
     refusals, withheld = [], False

@@ -19,7 +19,7 @@ from autocap.job import child as child_job
 from autocap.job.attached import FollowedJob
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
-from autocap.job.invoking_user import InvokingUser, privileged
+from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.progress.counting import Counting
 from autocap.session.caps import checker
@@ -29,7 +29,6 @@ from autocap.session.output import RunOutput
 from autocap.session.place import Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.remembering import JobMemory
-from autocap.session.rights import lent_rights
 from autocap.session.roles import Follower
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
@@ -73,7 +72,7 @@ def _session(
     config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Place, follower: Follower | None = None
 ) -> int:
     with ExitStack() as stack:
-        user = stack.enter_context(lent_rights(config))
+        user = user_behind_sudo()
         with clock.preparing():
             plan = _plan(config)
             attached = None if origin is JobOrigin.RUN else place.job(stack)
@@ -109,7 +108,7 @@ def _session(
         except EndedBySignal:
             output.directory.discard()
             raise
-        job = attached or _start(command, clock, output, user, counting)
+        job = attached or _start(command, clock, output, counting)
         if attached is None:
             counting.follow(job.identity)
         recorder = output.begin(plan, origin.value, job.pid, notes, follower)
@@ -197,8 +196,7 @@ def _source_or_why(
 
 def _device_now(source: DeviceSource, job: FollowedJob, stack: ExitStack) -> Tunable:
     """The devices that a job uses at this moment, open until the stack closes. Raises DeviceError for none."""
-    with privileged():  # whose files show what they use
-        device = source.find(job.identity, math.inf)
+    device = source.find(job.identity, math.inf)
     if device is None:
         raise DeviceError(
             f"process {job.pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
@@ -207,12 +205,10 @@ def _device_now(source: DeviceSource, job: FollowedJob, stack: ExitStack) -> Tun
     return device
 
 
-def _start(
-    command: JobCommand, clock: SignalClock, output: RunOutput, user: InvokingUser | None, counting: Counting
-) -> ChildJob:
+def _start(command: JobCommand, clock: SignalClock, output: RunOutput, counting: Counting) -> ChildJob:
     try:
         with clock.lifted(), counting.child_stdout() as stdout:
-            return child_job.start(command.argv, command.environment(counting.environment(os.environ)), user, stdout)
+            return child_job.start(command.argv, command.environment(counting.environment(os.environ)), stdout)
     except AutocapError:
         output.directory.discard()
         raise

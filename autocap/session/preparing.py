@@ -8,33 +8,18 @@ from autocap import events
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
-from autocap.errors import GuardError, UsageError
+from autocap.errors import GuardError
 from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
+from autocap.job.keeper import keeper
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
-from autocap.limits import Fate, settle
+from autocap.limits import settle
+from autocap.limits.recovery import NO_NEWS
 from autocap.session.prices import reading
 from autocap.session.prices.feed import Feed, by_kind
 from autocap.session.prices.series import SourceRefused
 from autocap.session.recorder import Recorder
-
-_NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
-
-
-def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
-    """Raises UsageError where code of the user who called sudo would run with root's rights. user: `None` without
-    sudo."""
-    if user is None:
-        return
-    if ":" in config.strategy:
-        raise UsageError(
-            f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
-        )
-    if config.node_power.startswith(node_power.COMMAND):
-        raise UsageError(
-            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
-        )
 
 
 def found_command(config: RunConfig, clock: SignalClock, user: InvokingUser | None) -> JobCommand:
@@ -58,10 +43,12 @@ def settle_leftovers(*, observe: bool) -> list[str]:
     remove_dead()
     if observe:
         return []
+    root, found = keeper(), list[str]()
     try:
-        return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
-    except GuardError as error:  # what is to be guarded will be refused for it; a job without a device need not be
-        return [str(error)]
+        found += root.settle() if root is not None else ()
+        return found + [one.sentence for one in settle() if one.outcome not in NO_NEWS]
+    except (GuardError, OSError) as error:  # what is to be guarded will be refused for it; a job without a device need
+        return [*found, str(error)]  # not be
 
 
 def open_prices(config: RunConfig, clock: SignalClock, stack: ExitStack) -> Feed | None:

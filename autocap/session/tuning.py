@@ -19,7 +19,6 @@ from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable
 from autocap.errors import DeviceError
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
 from autocap.measurement.idle import IdleWatch
@@ -161,8 +160,7 @@ class Tuning:
             waited_s = self.clock.now() - began_s
             if self.node is not None:
                 self._idle.before(self.clock.now(), self.node.read())
-            with privileged():  # what a job of others uses is hidden from the user behind sudo
-                device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
             if waited_s >= wait_s:

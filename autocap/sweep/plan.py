@@ -12,7 +12,6 @@ from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import ActuatorDenied, DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
-from autocap.job.invoking_user import privileged
 from autocap.records import GpuInfo
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
@@ -32,8 +31,7 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
     emulated = False
     for names in config.gpu_sets or (None,):
         finder = stack.enter_context(devices.open_source(config.run_on(names), clock, checker(config.run.tune)))
-        with privileged():
-            opened = finder.ahead()
+        opened = finder.ahead()
         device = opened or finder.known
         if device is None:
             raise DeviceError(

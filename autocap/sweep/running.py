@@ -22,7 +22,6 @@ from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Use
 from autocap.job import child
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
-from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
@@ -119,7 +118,6 @@ class Running:
     command: JobCommand
     clock: SignalClock
     recorder: Recorder
-    user: InvokingUser | None
     node: PowerSource | None = None
     ended_by: str | None = None
     _doubted: bool = False
@@ -193,8 +191,8 @@ class Running:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(device_names(self.plan, one))
         with self.clock.lifted():
             if waiting is None:
-                return child.start(self.command.argv, environment, self.user)
-            return waiting.enter_context(child.waiting_start(self.command.argv, environment, self.user))
+                return child.start(self.command.argv, environment)
+            return waiting.enter_context(child.waiting_start(self.command.argv, environment))
 
     @contextmanager
     def _made_by(self, job: ChildJob, one: GpuSet) -> Iterator[Tunable]:
@@ -203,8 +201,7 @@ class Running:
             raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
         config = self.config.run_on(device_names(self.plan, one))
         with devices.open_source(config, self.clock, checker(config.tune)) as source:
-            with privileged():
-                device = source.find(job.identity, math.inf)
+            device = source.find(job.identity, math.inf)
             if device is None:
                 raise AutocapError(f"process {job.pid} uses no device that a cap could be set on")
             with closing(device):

@@ -17,6 +17,7 @@ from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
 from autocap.events import Event, record_kind
 from autocap.events.sweep import SweepPlan
+from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import SignalClock
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
@@ -25,7 +26,6 @@ from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out, node_metered, tell_of_settings
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
-from autocap.session.rights import lent_rights
 from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
 from autocap.sweep.running import LOOK_EVERY_S, Running
@@ -45,7 +45,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
     observe = config.run.tune.observe
     started = datetime.now().astimezone()
     with ExitStack() as stack:
-        user = stack.enter_context(lent_rights(config.run))
+        user = user_behind_sudo()
         with clock.preparing():
             notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
             whole_plan, devices = planned(config, clock, stack)
@@ -77,9 +77,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         if observe:
             caps_w = sorted({cap_w for one in whole_plan.sets for cap_w in one.caps_w}, reverse=True)
             recorder.event(events.WouldTry(t_s=clock.now(), caps_w=tuple(caps_w)))
-        running = Running(
-            config=config, plan=plan, command=command, clock=clock, recorder=recorder, user=user, node=node
-        )
+        running = Running(config=config, plan=plan, command=command, clock=clock, recorder=recorder, node=node)
         try:
             why_not_all = _run_all(running, schedule, devices, directory)
         except AutocapError as error:

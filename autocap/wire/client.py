@@ -1,17 +1,17 @@
 """A client's end of a connection: requests out, answers back in their order, each waited for so long."""
 
 import os
+import socket
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from autocap.errors import PeerLost
 from autocap.wire.json_lines import BadMessage
-from autocap.wire.stream import LineStream, dialled
+from autocap.wire.stream import LineStream
 
 A = TypeVar("A")
 Q = TypeVar("Q")
@@ -19,15 +19,15 @@ _K = TypeVar("_K")
 
 
 class Client(ABC, Generic[Q, A]):
-    """Requests are of the type Q, answers of the type A. other: what messages call the server. most_bytes: of an
-    answer, with its newline. within_s: for an answer, unless it is said otherwise. heard_s: when something was last
-    heard, on the monotonic clock. Raises OSError where nobody listens."""
+    """Requests are of the type Q, answers of the type A. connected: to the server; it is taken over. other: what
+    messages call the server. most_bytes: of an answer, with its newline. within_s: for an answer, unless it is said
+    otherwise. heard_s: when something was last heard, on the monotonic clock."""
 
-    def __init__(self, path: Path, within_s: float, *, other: str, most_bytes: int) -> None:
-        self._within_s, self._other, self._ids = within_s, other, 0
+    def __init__(self, connected: socket.socket, within_s: float, *, other: str, most_bytes: int) -> None:
+        self._within_s, self.other, self._ids = within_s, other, 0
         self._waiting: deque[tuple[int, Q, float]] = deque()  # for an answer: id, what was asked, and when
         self._aside: list[A] = []  # that came before the one that was waited for
-        self._socket = dialled(path, within_s)
+        self._socket = connected
         self._stream = LineStream(self._socket, self._socket, most_bytes)
         self.heard_s = time.monotonic()
         _live.add(self)
@@ -52,7 +52,7 @@ class Client(ABC, Generic[Q, A]):
         self._waiting.append((self._ids, request, time.monotonic()))
         # Where it has closed its end, what it said before, it may say why, is still to be read.
         if not self._stream.deliver(self._within_s) and not self._stream.broken:
-            raise PeerLost(f"{self._other} takes no messages any more")
+            raise PeerLost(f"{self.other} takes no messages any more")
 
     def answer_to(self, request: Q, within_s: float | None = None) -> A:
         """The answer to a request; those to earlier ones are left to `drain`. Raises PeerLost."""
@@ -62,7 +62,7 @@ class Client(ABC, Generic[Q, A]):
         while (answer := self._next(deadline_s)) is not None and self._waiting:
             self._aside.append(answer)
         if answer is None:
-            raise PeerLost(f"{self._other} has not answered for {within_s:g} s")
+            raise PeerLost(f"{self.other} has not answered for {within_s:g} s")
         return answer
 
     def drain(self, wait_s: float) -> list[A]:
@@ -82,7 +82,7 @@ class Client(ABC, Generic[Q, A]):
     def expected(self, answer: Any, kind: type[_K]) -> _K:
         """An answer, which is to be of that kind. Raises PeerLost."""
         if not isinstance(answer, kind):
-            raise PeerLost(f"{self._other} answered something else than it was asked")
+            raise PeerLost(f"{self.other} answered something else than it was asked")
         return answer
 
     def _next(self, deadline_s: float) -> A | None:
@@ -91,19 +91,19 @@ class Client(ABC, Generic[Q, A]):
             try:
                 while (line := self._stream.take()) is None:
                     if self._stream.ended:
-                        raise PeerLost(f"{self._other} has ended the connection")
+                        raise PeerLost(f"{self.other} has ended the connection")
                     if not self._stream.is_readable(deadline_s - time.monotonic()):
                         return None
                     self._stream.read()
                 expected, request, _ = self._waiting[0] if self._waiting else (None, None, 0.0)
                 id, answer = self._decoded(line, request)
             except BadMessage as error:
-                raise PeerLost(f"{self._other} does not speak version 1 of the protocol: {error}") from error
+                raise PeerLost(f"{self.other} does not speak version 1 of the protocol: {error}") from error
             self.heard_s = time.monotonic()
             if self._is_unasked(id, answer):
                 continue
             if expected is None or id not in (None, expected):
-                raise PeerLost(f"{self._other} answered another question")
+                raise PeerLost(f"{self.other} answered another question")
             self._waiting.popleft()
             return answer
 

@@ -523,29 +523,6 @@ def test_a_user_without_a_passwd_entry_keeps_the_ids_sudo_gave() -> None:
 
 
 @needs_root
-def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
-    nobody = pwd.getpwnam("nobody")
-    user = invoking_user({"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid), "SUDO_USER": "ignored"})
-    assert (user.uid, user.gid) == (nobody.pw_uid, nobody.pw_gid)
-
-    out = printed(
-        f"""
-        from autocap.job.invoking_user import InvokingUser
-        command = 'grep -E "^(Uid|Gid|Groups|CapEff):" /proc/self/status; echo $HOME $USER $LOGNAME'
-        environ = {{**os.environ, "HOME": "/root", "USER": "root"}}
-        sys.exit(child_job.start(["sh", "-c", command], environ, {user!r}).wait())
-        """
-    )
-    uids, gids, groups, capabilities, names = out.splitlines()
-
-    assert uids.split()[1:] == [str(nobody.pw_uid)] * 4
-    assert gids.split()[1:] == [str(nobody.pw_gid)] * 4
-    assert {int(group) for group in groups.split()[1:]} == set(os.getgrouplist("nobody", nobody.pw_gid))
-    assert int(capabilities.split()[1], 16) == 0
-    assert names.split() == [nobody.pw_dir, "nobody", "nobody"]
-
-
-@needs_root
 def test_acting_as_a_user_has_their_rights_and_ends_with_ours(tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     user = InvokingUser(uid=nobody.pw_uid, gid=nobody.pw_gid, groups=(nobody.pw_gid,), name="nobody", home="/")

@@ -14,7 +14,7 @@ import pytest
 from autocap.errors import CommandNotExecutable, CommandNotFound
 from autocap.job import child
 from autocap.job.command_path import JobCommand, job_command
-from autocap.job.invoking_user import InvokingUser
+from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.job.login_path import login_path
 from autocap.job.own_command import own_folders, sudo_advice
 from tests.doubles.waiting import eventually
@@ -156,7 +156,7 @@ def test_what_is_nowhere_is_left_to_the_start_which_says_so(folders: Folders, na
     found = folders.found(name)
     assert found.argv == (name,)
     with pytest.raises((CommandNotFound, CommandNotExecutable)):
-        child.start(found.argv, found.environment(folders.environ()), USER)
+        child.start(found.argv, found.environment(folders.environ()))
 
 
 @as_root
@@ -172,7 +172,8 @@ def test_a_login_that_is_not_known_in_time_is_said(folders: Folders) -> None:
 
 
 @as_root
-def test_the_error_says_where_was_looked(folders: Folders) -> None:
+def test_the_error_says_where_was_looked(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "keeper", lambda: object())
     found = folders.found("nosuchcmd")
     message = (
         "^command 'nosuchcmd' was not found in PATH, which under sudo is autocap's folder, your login's PATH and "
@@ -180,12 +181,12 @@ def test_the_error_says_where_was_looked(folders: Folders) -> None:
     )
     for start in (child.start, lambda *args: child.waiting_start(*args).__enter__()):
         with pytest.raises(CommandNotFound, match=message) as raised:
-            start(found.argv, found.environment(folders.environ()), USER)
+            start(found.argv, found.environment(folders.environ()))
         assert raised.value.exit_status == 127
     file = folders.program(folders.own, mode=0o644)
     message = f"is not executable: Permission denied; it must be where you may execute {file} without sudo$"
-    with pytest.raises(CommandNotExecutable, match=message) as refused:
-        child.start(["tool"], found.environment(folders.environ()), USER)
+    with pytest.raises(CommandNotExecutable, match=message) as refused, acting_as(USER):
+        child.start(["tool"], found.environment(folders.environ()))
     assert refused.value.exit_status == 126
 
 
@@ -195,7 +196,7 @@ def test_the_program_is_started_and_sees_the_path_by_which_it_was_found(folders:
     folders.program(folders.plain)
     program = folders.program(folders.own)
     found = folders.found("env", "tool")
-    assert child.start(found.argv, found.environment(folders.environ()), USER).wait() == 0
+    assert child.start(found.argv, found.environment(folders.environ())).wait() == 0
     assert (folders.root / "seen").read_text() == f"{program} {found.path}\n"
 
 
@@ -206,7 +207,9 @@ def test_a_login_shell_is_asked_with_the_rights_of_its_user_and_nothing_of_ours(
     text = '(id -u; id -g; id -G; echo "$HOME $USER $SHELL"; env | wc -l; ls /proc/self/fd | wc -l; read x || echo end)'
     program = shell(folders, f"{text} > {seen}; echo Welcome; printf '\\0PATH=/no\\0'; PATH=$HOME/bin:$PATH")
     home = InvokingUser(uid=USER.uid, gid=USER.gid, groups=USER.groups, name="ada", home="/home/ada")
-    assert login_path(home, "/usr/bin:/bin", program) == "/home/ada/bin:/usr/bin:/bin"
+    with acting_as(home):
+        found = login_path(home, "/usr/bin:/bin", program)
+    assert found == "/home/ada/bin:/usr/bin:/bin"
     uid, gid, groups, names, variables, descriptors, nothing = seen.read_text().splitlines()
     assert (uid, gid, groups, nothing) == (str(USER.uid), str(USER.gid), str(USER.gid), "end")
     assert names == f"/home/ada ada {program}"

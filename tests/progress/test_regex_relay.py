@@ -4,7 +4,6 @@ import fcntl
 import math
 import os
 import pty
-import pwd
 import random
 import re
 import select
@@ -26,7 +25,6 @@ from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError, CommandNotFound, UsageError
 from autocap.job import child as child_job
 from autocap.job.child import ChildJob
-from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.progress.regex import Relay, compile_pattern
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, Numbers
@@ -79,9 +77,9 @@ def _no_child_outlives_its_test() -> Iterator[None]:
     STARTED.clear()
 
 
-def child(relay: Relay, *command: str, user: InvokingUser | None = None) -> ChildJob:
+def child(relay: Relay, *command: str) -> ChildJob:
     with relay.child_stdout() as stdout:
-        STARTED.append(child_job.start(command, os.environ, user, stdout))
+        STARTED.append(child_job.start(command, os.environ, stdout))
     return STARTED[-1]
 
 
@@ -96,11 +94,11 @@ def ended(relay: Relay) -> bool:
     return relay.drain(MonotonicClock(), PATIENCE_S)
 
 
-def relayed(*command: str, pattern: str = "x", user: InvokingUser | None = None) -> tuple[bytes, StepReading | None]:
+def relayed(*command: str, pattern: str = "x") -> tuple[bytes, StepReading | None]:
     """What the command's output is at the other end, and what was counted in it."""
     with tempfile.TemporaryFile() as file:
         with Relay.start(pattern, sink=file.fileno()) as relay:
-            job = child(relay, *command, user=user)
+            job = child(relay, *command)
             assert status(job, relay) == 0
             counted = relay.read(0.0)
         file.seek(0)
@@ -606,27 +604,3 @@ def test_a_relay_process_that_does_not_come_up_is_refused(monkeypatch: pytest.Mo
         with pytest.raises(AutocapError, match="No such file or directory"):
             Relay.start("x", sink=file.fileno())
     assert open_descriptors() == before
-
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as somebody else")
-
-
-def nobody() -> InvokingUser:
-    entry = pwd.getpwnam("nobody")
-    return InvokingUser(uid=entry.pw_uid, gid=entry.pw_gid, groups=(entry.pw_gid,), name="nobody", home="/")
-
-
-@needs_root
-def test_under_sudo_the_child_can_open_its_own_output() -> None:
-    with acting_as(nobody()):
-        assert relayed("sh", "-c", "echo x > /dev/stdout", user=nobody())[0] == b"x\n"
-
-
-@needs_root
-def test_under_sudo_the_childs_terminal_is_its_own(terminal: tuple[int, int]) -> None:
-    ours, sink = terminal
-    user = nobody()
-    with acting_as(user), Relay.start("x", sink=sink) as relay:
-        command = "stat -L -c %U /proc/self/fd/1; echo y > $(readlink /proc/$$/fd/1); echo end"
-        assert status(child(relay, "sh", "-c", command, user=user), relay) == 0
-    assert read(ours, up_to=b"end").startswith(b"nobody\r\ny\r\n")

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.errors import DeviceError
-from autocap.job.invoking_user import unprivileged
 from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, status, tree
 
 _PROC = Path("/proc")
@@ -124,10 +123,9 @@ class JobTree:
 
     def stop(self) -> None:
         """Stop every process, parents before children."""
-        with unprivileged():  # what the user behind sudo may not stop is not stopped
-            for member in self._members.values():
-                member.held = True
-                member.send(signal.SIGSTOP)
+        for member in self._members.values():
+            member.held = True
+            member.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Continue what was stopped here, children before parents, so that no shell finds its child stopped.

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from autocap.clock import Clock
 from autocap.devices.node.held import HeldPower, watts
@@ -18,7 +18,26 @@ _MOST_BYTES = 1 << 16  # of an answer
 _SHOWN = 80
 # For each line that it is told it asks once, and ends the answer with a zero byte and the status on a line. One shell
 # for all questions: starting each costs little, and needs nothing new of us while a cap is set.
-_ASKING = """while read -r _; do "$@" </dev/null; printf '\\000%d\\n' "$?"; done"""
+ASKING = """while read -r _; do "$@" </dev/null; printf '\\000%d\\n' "$?"; done"""
+
+
+class Shell(Protocol):
+    """What `Supervised` is to whoever asks by it."""
+
+    def poll(self) -> int | None: ...
+
+    def tell(self, data: bytes) -> None: ...
+
+    def output(self) -> bytes: ...
+
+    def errors(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+def shell(command: tuple[str, ...], env: Mapping[str, str] | None = None) -> Shell:
+    """One that asks by that command. env: its variables, ours when `None`. Raises OSError."""
+    return Supervised(("/bin/sh", "-c", ASKING, "sh", *command), grace_s=0.0, talks=True, env=env)
 
 
 class AskedMeter(HeldPower):
@@ -26,7 +45,7 @@ class AskedMeter(HeldPower):
 
     command: that prints an answer. reading: the power in it, as the first group. called: the program's name, for
     sentences. every_s: between two questions. needs: what there must be for a power; it is said where the first answer,
-    which is waited for, has none, and DeviceUnavailable raised. rights: to start it with.
+    which is waited for, has none, and DeviceUnavailable raised. start: starts a shell that asks so.
     """
 
     name: str
@@ -40,13 +59,12 @@ class AskedMeter(HeldPower):
         called: str,
         every_s: float,
         needs: str,
-        environ: Mapping[str, str] | None = None,
-        rights: Callable[[], AbstractContextManager[None]] = nullcontext,
+        start: Callable[[tuple[str, ...]], Shell] | None = None,
     ) -> None:
         super().__init__(called, every_s)
         self._clock, self._command, self._reading = clock, command, reading
-        self._every_s, self._needs, self._environ, self._rights = every_s, needs, environ, rights
-        self._shell: Supervised | None = None
+        self._every_s, self._needs, self._start = every_s, needs, start or shell
+        self._shell: Shell | None = None
         self._asked_s = clock.now()
         self._waiting = False
         self._heard = b""  # of an answer that has not ended yet
@@ -95,9 +113,7 @@ class AskedMeter(HeldPower):
     def _ask(self) -> None:
         """Ask, without waiting. Raises OSError."""
         if self._shell is None:
-            with self._rights():
-                words = ("/bin/sh", "-c", _ASKING, "sh", *self._command)
-                self._shell = Supervised(words, grace_s=0.0, talks=True, env=self._environ)
+            self._shell = self._start(self._command)
         self._shell.tell(b"\n")
         self._waiting = True
 

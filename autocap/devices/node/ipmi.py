@@ -6,15 +6,19 @@ DCMI 1.5, section 6.6.1: Get Power Reading gives the whole machine's power in wh
 import os
 import re
 import shutil
+from contextlib import suppress
 
 from autocap.clock import Clock
-from autocap.devices.node.asked import AskedMeter, useless
+from autocap.devices.node.asked import AskedMeter, Shell, shell, useless
+from autocap.errors import DeviceUnavailable
 from autocap.job.invoking_user import privileged
+from autocap.job.keeper import Keeper, keeper
 
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
+_MOST_BYTES = 1 << 16
 _EVERY_S = 1.0  # between two questions; most controllers look no more often
 _READING = re.compile(r"Instantaneous power reading:\s*(.*)")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class IpmiMeter(AskedMeter):
@@ -25,11 +29,12 @@ class IpmiMeter(AskedMeter):
     whole = True
 
     def __init__(self, clock: Clock, command: tuple[str, ...] = COMMAND) -> None:
-        with privileged():  # where root, who asks, looks for it
-            environ = _environment()
-            path = (environ or os.environ).get("PATH")
-        if shutil.which(command[0], path=path) is None:
-            raise useless(self.name, "there is no ipmitool; install it")
+        root = keeper()
+        if root is None:
+            with privileged():  # where root, who asks, looks for it
+                environ = _environment()
+            if shutil.which(command[0], path=(environ or os.environ).get("PATH")) is None:
+                raise _missing()
         super().__init__(
             clock,
             command,
@@ -37,11 +42,59 @@ class IpmiMeter(AskedMeter):
             called="ipmitool",
             every_s=_EVERY_S,
             needs="it needs root and a controller with DCMI",
-            environ=environ,
-            rights=privileged,
+            start=_started if root is None else lambda command: _RootsShell(root),
         )
+
+
+class _RootsShell:
+    """That of the keeper's, which ends with its input. Raises OSError, DeviceUnavailable."""
+
+    def __init__(self, root: Keeper) -> None:
+        try:
+            self._in, self._out, self._err = root.meter()
+        except FileNotFoundError:
+            raise _missing() from None
+        self._status: int | None = None
+        for fd in (self._in, self._out, self._err):
+            os.set_blocking(fd, False)
+
+    def poll(self) -> int | None:
+        """1 once it has ended, whatever it ended with."""
+        return self._status
+
+    def tell(self, data: bytes) -> None:
+        os.write(self._in, data)
+
+    def output(self) -> bytes:
+        data = _available(self._out)
+        if data == b"":
+            self._status = 1
+        return data or b""
+
+    def errors(self) -> bytes:
+        return _available(self._err) or b""
+
+    def close(self) -> None:
+        for fd in (self._in, self._out, self._err):
+            os.close(fd)
+
+
+def _available(fd: int) -> bytes | None:
+    """What is there, nothing at its end; `None` where nothing is there yet."""
+    with suppress(BlockingIOError):
+        return os.read(fd, _MOST_BYTES)
+    return None
+
+
+def _missing() -> DeviceUnavailable:
+    return useless(IpmiMeter.name, "there is no ipmitool; install it")
+
+
+def _started(command: tuple[str, ...]) -> Shell:
+    with privileged():
+        return shell(command, _environment())
 
 
 def _environment() -> dict[str, str] | None:
     """As root, nothing of the caller's: their PATH may lead to a program of theirs. `None` stands for our own."""
-    return {"PATH": _SYSTEM_PATH} if os.geteuid() == 0 else None
+    return {"PATH": SYSTEM_PATH} if os.geteuid() == 0 else None

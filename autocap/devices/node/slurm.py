@@ -7,9 +7,10 @@ Its plugins (AcctGatherEnergyType in slurm.conf) read whole nodes (ipmi, xcc, pm
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from autocap.clock import Clock
-from autocap.devices.node.asked import AskedMeter, useless
+from autocap.devices.node.asked import AskedMeter, shell, useless
 from autocap.errors import EngineUnavailable
 from autocap.job import slurm
 
@@ -55,7 +56,7 @@ class SlurmMeter(AskedMeter):
             called="scontrol",
             every_s=max(every_s / 2, _LEAST_EVERY_S),
             needs=f"Slurm knows no power of {node}",
-            environ=dict(environ),
+            start=partial(shell, env=dict(environ)),
         )
 
 

@@ -12,21 +12,28 @@ from autocap.limits.helper.protocol import MOST_REQUEST_BYTES
 from autocap.wire.guests import Guest
 from autocap.wire.json_lines import BadMessage
 from autocap.wire.stream import LineStream
+from autocap.wire.who import pidfd_of
 
 log = logging.getLogger(__name__)
 
 STOPPED = "the helper ends"
 
 
-def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
-    """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end."""
+def attend_peer(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
+    """Serve who has connected, as `attend` does."""
     peer = guest.peer
     try:
-        process = PeerProcess(connection, peer.pid)
+        process = PeerProcess(pidfd_of(connection, peer.pid), peer.pid)
     except OSError as error:
         log.debug("%s is not served: %s", peer.who, error)
         connection.close()
         return
+    attend(house, connection, guest, stop_fd, process)
+
+
+def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int, process: PeerProcess) -> None:
+    """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end. process: the
+    client's. Both are closed at the end."""
     try:
         conversation = Conversation(house, guest, process.look)
         why = "internal fault"

@@ -56,7 +56,7 @@ class RemoteGuardian:
 
     gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. connect: to the
     helper, within so many seconds. back_within_s: for how long a helper that was lost is awaited; its supervisor needs
-    less. pause: waits for some seconds.
+    less. called: what messages call it. pause: waits for some seconds.
 
     Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
@@ -69,11 +69,12 @@ class RemoteGuardian:
         verifier: LimitVerifier,
         connect: Callable[[float], Connection],
         back_within_s: float = LOCKED_S,
+        called: str = "the helper",
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._uuids = tuple(gpu.uuid for gpu in gpus)
         self._verifier, self._connect, self._pause = verifier, connect, pause
-        self._back_within_s = back_within_s
+        self._back_within_s, self._called = back_within_s, called
         self._pid = os.getpid()
         self._notes: list[str] = []
         self._original_w: tuple[float | None, ...] = ()
@@ -175,7 +176,7 @@ class RemoteGuardian:
             left_s = max(TRY_AGAIN_S, deadline_s - time.monotonic())
             lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)
             if len(lent.original_w) != len(self._uuids):
-                raise PeerLost("the helper answered something else than it was asked")
+                raise PeerLost(f"{self._called} answered something else than it was asked")
         except Refused as error:
             connection.close()
             raise error_of(error.refusal) from error
@@ -224,7 +225,7 @@ class RemoteGuardian:
         if not same_limits([a for a, _ in known], [b for _, b in known]):
             self._drop()
             raise GuardError(
-                f"{now}, but the helper finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
+                f"{now}, but {self._called} finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
                 "somebody else has changed it, and it stays"
             )
 
@@ -244,7 +245,7 @@ class RemoteGuardian:
         waited_s = 0.0
         while True:
             if self._connection is None:
-                raise GuardError("the helper is gone, so no cap is set any more; start again once it is back")
+                raise GuardError(f"{self._called} is gone, so no cap is set any more; start again once it is back")
             self._exchange(self._connection)
             try:
                 return self._connection.ask(op, kind, watts=watts, within_s=ASKED_WITHIN_S)
@@ -253,7 +254,7 @@ class RemoteGuardian:
                 if wait_s is None:
                     raise error_of(error.refusal) from error
                 if waited_s + wait_s > _LONGEST_WAIT_S:
-                    raise LimitRefused(f"the helper lets no limit be set so often: {error}") from error
+                    raise LimitRefused(f"{self._called} lets no limit be set so often: {error}") from error
             step_s = min(wait_s, BEAT_APART_S)
             self._pause(step_s)
             waited_s += step_s
@@ -263,7 +264,7 @@ class RemoteGuardian:
         heard = connection.drain(0.0)
         hang_s = connection.hello.hang_s
         if connection.mute_s > hang_s:
-            raise PeerLost(f"the helper has not answered for {hang_s:g} s")
+            raise PeerLost(f"{self._called} has not answered for {hang_s:g} s")
         was_silent = time.monotonic() - connection.heard_s > WAS_STOPPED_S
         if connection.unanswered < _MOST_UNANSWERED:
             connection.post(Request(id=0, op=Op.BEAT))

@@ -3,6 +3,7 @@
 import errno
 import getpass
 import grp
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from autocap.limits.helper.protocol import (
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.wire.client import Client
 from autocap.wire.refusal import Refused
+from autocap.wire.stream import dialled
 
 A = TypeVar("A", bound=Answer)
 _LEAST_S = 0.1
@@ -57,7 +59,8 @@ def connect(path: Path, within_s: float = ANSWER_WITHIN_S) -> "Connection":
     deadline_s = time.monotonic() + within_s
     while True:
         try:
-            return Connection(path, max(_LEAST_S, deadline_s - time.monotonic()))
+            left_s = max(_LEAST_S, deadline_s - time.monotonic())
+            return Connection(_dialled(path, left_s), left_s, other="the helper", where=f" at {path}", look=_LOOK)
         except ConnectedTooOften as error:
             if time.monotonic() + error.wait_s > deadline_s:
                 raise
@@ -65,27 +68,25 @@ def connect(path: Path, within_s: float = ANSWER_WITHIN_S) -> "Connection":
 
 
 class Connection(Client[Request, Answer | Refusal]):
-    """hello: what the helper says of itself.
+    """connected: to the helper, or to a keeper; it is taken over. other: what messages call it. where: it is, and
+    look: what shows why it is of no use, for errors. hello: what it says of itself.
 
-    Raises ActuatorUnavailable, with the command that mends it, where no helper answers within `within_s` seconds.
+    Raises ActuatorUnavailable where it does not answer within `within_s` seconds.
     """
 
-    def __init__(self, path: Path, within_s: float = ANSWER_WITHIN_S) -> None:
-        try:
-            super().__init__(path, within_s, other="the helper", most_bytes=MOST_ANSWER_BYTES)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            install = sudo_command("helper install")
-            raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
-        except OSError as error:
-            raise ActuatorUnavailable(_unreachable(path, error)) from error
+    def __init__(
+        self, connected: socket.socket, within_s: float, *, other: str, where: str = "", look: str = ""
+    ) -> None:
+        super().__init__(connected, within_s, other=other, most_bytes=MOST_ANSWER_BYTES)
         try:
             self.hello = self.ask(Op.HELLO, Hello, within_s=within_s)
         except PeerLost as error:
             self.close()
-            raise ActuatorUnavailable(f"the helper at {path} cannot be used: {error}; {_LOOK}") from error
+            advice = f"; {look}" if look else ""
+            raise ActuatorUnavailable(f"{other}{where} cannot be used: {error}{advice}") from error
         except Refused as error:
             self.close()
-            refused = ActuatorUnavailable(f"the helper at {path} lends nothing: {error}")
+            refused = ActuatorUnavailable(f"{other}{where} lends nothing: {error}")
             wait_s = error.wait_s
             raise (refused if wait_s is None else ConnectedTooOften(str(refused), wait_s)) from error
 
@@ -127,6 +128,17 @@ class Connection(Client[Request, Answer | Refusal]):
         if id is None and not isinstance(answer, Refusal):
             raise BadMessage("an answer has no id")
         return id, answer
+
+
+def _dialled(path: Path, within_s: float) -> socket.socket:
+    """Raises ActuatorUnavailable, with the command that mends it, where no helper can be reached."""
+    try:
+        return dialled(path, within_s)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        install = sudo_command("helper install")
+        raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
+    except OSError as error:
+        raise ActuatorUnavailable(_unreachable(path, error)) from error
 
 
 def error_of(refusal: Refusal) -> AutocapError:

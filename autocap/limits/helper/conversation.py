@@ -123,7 +123,7 @@ class Conversation:
             if now_s - self._beat_s >= HELPER_BEAT_S:
                 self._beat_watchdog(self._lease)
             if not self._lease.lapsed and self._is_hung(silence_s):
-                self._notes.append(f"the helper heard nothing for {silence_s:.1f} s, so it put the limits back")
+                self._notes.append(f"nothing was heard for {silence_s:.1f} s, so the limits were put back")
                 self._lease.lapse(f"silent for {silence_s:.1f} s")
             if now_s - self._policy_s >= POLICY_S:
                 self._policy_s = now_s

@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import Protocol
 
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
 from autocap.limits.helper.computing import Computing, computing, uid_of
 from autocap.limits.helper.loans import Loans
-from autocap.limits.helper.policy import Grant, Policy
-from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused
+from autocap.limits.helper.policy import Grant, Rule
+from autocap.limits.helper.policy_file import PolicyRefused
 from autocap.limits.helper.protocol import Holder, Offer
 from autocap.limits.helper.shared_look import SharedLook
 from autocap.limits.lock import holder_pid
@@ -36,6 +38,27 @@ class Terms:
     why: str
 
 
+class Granting(Protocol):
+    """What `Policy` is to a house."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def names(self) -> list[tuple[Rule, str]]: ...
+
+    def grant(self, peer: Peer, names: Sequence[str]) -> Grant | str: ...
+
+
+class Policies(Protocol):
+    """The policy, as it stands now; `PolicyFiles`, or what a keeper was told. path: where it comes from."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def current(self) -> Granting:
+        """Raises PolicyRefused."""
+
+
 class House:
     """inventories: of the devices that may be lent, by kind. state_dir: of the guardians. new_guardian: makes one, of
     what `Guardian` takes. now: the clock, seconds."""
@@ -44,7 +67,7 @@ class House:
         self,
         *,
         inventories: Mapping[str, Inventory],
-        policy: PolicyFiles,
+        policy: Policies,
         state_dir: Path,
         new_guardian: Callable[..., Guardian],
         bounds: Bounds | None = None,
@@ -61,7 +84,7 @@ class House:
         self._lock = threading.Lock()
         self._computing: dict[str, SharedLook[Computing]] = {}  # by UUID
         self._last_said = ""
-        self._remarked: Policy | None = None
+        self._remarked: Granting | None = None
         self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
 
     def terms(self, peer: Peer, device: ListedDevice) -> Terms | str:
@@ -82,9 +105,10 @@ class House:
         other = self._other(peer, device, grant)
         if other is not None:
             return other
+        found_w = self.loans.found_w(device.uuid) or device.requested_w
         return Terms(
             min_w=max(device.cap_range.min_w, grant.min_w),
-            max_w=min(device.cap_range.max_w, grant.max_w, self.loans.found_w(device.uuid) or device.requested_w),
+            max_w=min(device.cap_range.max_w, grant.max_w, inf if grant.above_found else found_w),
             sets_per_s=grant.sets_per_s,
             why=grant.why,
         )
@@ -107,10 +131,11 @@ class House:
     def remark(self) -> None:
         """Say in the log what is likely to be a mistake of the policy, once each time that it has changed."""
         try:
-            policy, devices = self.policy.current(), self.devices()
+            policy = self.policy.current()
+            if policy is self._remarked:
+                return
+            devices = self.devices()
         except (PolicyRefused, DeviceError):  # which is said to whoever asks
-            return
-        if policy is self._remarked:
             return
         self._remarked = policy
         if not policy.closed:

@@ -1,11 +1,9 @@
 """The process that connected, watched for as long as it is served."""
 
 import os
-import socket
 
 from autocap.job.processes import has_ended, identify
 from autocap.limits.vital_signs import Look, VitalSigns
-from autocap.wire.who import pidfd_of
 
 _MOST_THREADS = 256  # of a client that are looked at ten times a second, while it is silent
 
@@ -13,11 +11,12 @@ _MOST_THREADS = 256  # of a client that are looked at ten times a second, while 
 class PeerProcess:
     """The process that connected: whether it is still there, and what it does. To be closed.
 
-    fd: readable once it has ended; `None` where the kernel gives none. Raises OSError where it has ended already.
+    fd: a descriptor of it, readable once it has ended; `None` where the kernel gives none. It is taken over. Raises
+    OSError where no descriptors are left.
     """
 
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self.fd = pidfd_of(connection, pid)
+    def __init__(self, fd: int | None, pid: int) -> None:
+        self.fd = fd
         self._signs: VitalSigns | None = None
         try:
             process = None if self.fd is None else identify(pid)

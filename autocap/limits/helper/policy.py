@@ -38,12 +38,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a client may do with a device. alone: only while nobody else computes on it. why: whence it is so."""
+    """What a client may do with a device. alone: only while nobody else computes on it. above_found: also caps above
+    the limit found. why: whence it is so."""
 
     min_w: float = 0.0
     max_w: float = float("inf")
     sets_per_s: float | None = None
     alone: bool = True
+    above_found: bool = False
     why: str = "it is lent to whoever computes there alone"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
-from autocap.limits.helper.attendant import attend
+from autocap.limits.helper.attendant import attend_peer
 from autocap.limits.helper.house import House
 from autocap.limits.helper.protocol import encode_answer
 from autocap.limits.recovery import UNSETTLED, Fate, settle
@@ -97,7 +97,7 @@ class Server:
 
     def _attend(self, connection: socket.socket, guest: Guest) -> None:
         try:
-            attend(self._house, connection, guest, self._stop_fd)
+            attend_peer(self._house, connection, guest, self._stop_fd)
         except Exception:
             log.exception("internal fault while %s was served", guest.peer.who)
         finally:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, Roots, environment, spent_ticks, tree
 from autocap.progress.calls.cost import call_cost_s
 from autocap.progress.calls.mapped import mapped_file, open_mapped
@@ -59,7 +58,7 @@ class Host:
 
     def rank(self, pid: int) -> int | None:
         """RANK in the process's environment."""
-        with suppress(OSError, KeyError, ValueError), privileged():
+        with suppress(OSError, KeyError, ValueError):
             return int(environment(pid)[b"RANK"])
         return None
 

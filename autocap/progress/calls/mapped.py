@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from autocap.job.invoking_user import privileged
+from autocap.job.keeper import keeper
 from autocap.progress.calls.target import CallsUnavailable, CallTarget, ProcessHidden
 
 _PROC = Path("/proc")
@@ -33,7 +33,7 @@ def mapped_file(pid: int, target: CallTarget) -> MappedFile | None:
     Raises ProcessHidden where the process hides it.
     """
     try:
-        with privileged(), (_PROC / str(pid) / "maps").open(errors="surrogateescape") as lines:
+        with (_PROC / str(pid) / "maps").open(errors="surrogateescape") as lines:
             return next((found for line in lines if (found := _mapped(pid, line, target)) is not None), None)
     except PermissionError as error:
         raise ProcessHidden(f"process {pid} hides what it has loaded; run autocap as root") from error
@@ -47,7 +47,10 @@ def open_mapped(mapped: MappedFile) -> BinaryIO:
     Raises CallsUnavailable where it cannot be opened, and where only another one is to be had.
     """
     process = _PROC / str(mapped.pid)
-    with suppress(OSError), privileged():  # only root of the first user namespace may
+    root = keeper()
+    with suppress(OSError):  # only root of the first user namespace may
+        if root is not None:
+            return os.fdopen(root.mapped(mapped.pid, mapped.addresses), "rb", buffering=0)
         return _open(process / "map_files" / mapped.addresses)
     try:
         file = _open(Path(f"{process}/root{mapped.path}"))

@@ -1,33 +1,19 @@
-"""perf's uprobe events: the kernel counts how often one thread calls a function, and when it last did.
+"""Calls as the kernel counts them (`autocap.job.call_events`), read from a ring that it shares with us."""
 
-perf_event_open(2). Closing an event's descriptor ends it, also when the kernel does so because we died. None is opened
-for a whole CPU, and none is inherited: the kernel would look the file's path up again for each thread that the job
-starts, in the job's own memory, where there is none, and the thread would not start.
-"""
-
-import ctypes
 import errno
 import mmap
 import os
-import platform
 import resource
 import struct
 import sys
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from autocap.job.invoking_user import privileged
+from autocap.job import call_events
+from autocap.job.keeper import keeper
 from autocap.progress.calls.target import CallsUnavailable
 
-_TYPE = Path("/sys/bus/event_source/devices/uprobe/type")
-_CALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
-_ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")  # struct perf_event_attr, PERF_ATTR_SIZE_VER5
-_EXCLUDE_KERNEL, _EXCLUDE_HV, _USE_CLOCKID, _WRITE_BACKWARD = 1 << 5, 1 << 6, 1 << 25, 1 << 27
-_SAMPLE_TID, _SAMPLE_TIME, _SAMPLE_READ = 1 << 1, 1 << 2, 1 << 4
-_CLOCK_MONOTONIC = 1
-_CLOEXEC = 8  # PERF_FLAG_FD_CLOEXEC
 _PAGE = mmap.PAGESIZE  # the header's
 _RING = 8 * _PAGE  # 1024 calls
 _HEAD_AT = 1024  # of struct perf_event_mmap_page
@@ -91,15 +77,8 @@ class Uprobes:
     """Opens such events. Raises CallsUnavailable where the kernel has none."""
 
     def __init__(self) -> None:
-        number = _CALL_NUMBERS.get(platform.machine())
-        try:
-            kind = int(_TYPE.read_text())
-        except (OSError, ValueError):
-            number = None
-        if number is None:
+        if call_events.numbers() is None:
             raise CallsUnavailable("this kernel has no uprobe events (Linux 4.17 or later, with CONFIG_UPROBE_EVENTS)")
-        self._number, self._kind = number, kind
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._raised = False
 
@@ -108,22 +87,14 @@ class Uprobes:
 
         `None` where the thread has ended. Raises CallsUnavailable where the kernel refuses.
         """
-        # The path is looked up at once, in our own namespace: through the descriptor it is the very file.
-        path = ctypes.create_string_buffer(f"/proc/self/fd/{file.fileno()}".encode())
-        made = _attributes(self._kind, ctypes.addressof(path), offset)
         while True:
-            with privileged():
-                fd = self._syscall(self._number, made, tid, -1, -1, _CLOEXEC)
-                number = ctypes.get_errno()
-                if fd >= 0:
-                    try:
-                        return ThreadCalls(fd)
-                    except OSError as error:
-                        number = error.errno or 0
-            if number == errno.ESRCH:
-                return None
-            if number != errno.EMFILE or not self._more_descriptors():
-                raise refused(number)
+            try:
+                return _ring(_event(tid, file.fileno(), offset))
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    return None
+                if error.errno != errno.EMFILE or not self._more_descriptors():
+                    raise refused(error.errno or 0) from error
 
     def close(self) -> None:
         """Put the limit of descriptors back."""
@@ -141,14 +112,25 @@ class Uprobes:
         return True
 
 
-def _attributes(kind: int, path: int, offset: int) -> ctypes.Array[ctypes.c_char]:
-    """The event: each call is a sample with the thread, the time and the count, in a ring that is overwritten."""
-    flags = _EXCLUDE_KERNEL | _EXCLUDE_HV | _USE_CLOCKID | _WRITE_BACKWARD
-    packed = _ATTRIBUTES.pack(
-        *(kind, _ATTRIBUTES.size, 0, 1, _SAMPLE_TID | _SAMPLE_TIME | _SAMPLE_READ, 0, flags),  # a sample each 1 call
-        *(0, 0, path, offset, 0, 0, 0, _CLOCK_MONOTONIC, 0, 0, 0, 0),
-    )
-    return ctypes.create_string_buffer(packed, len(packed))
+def _event(tid: int, file: int, offset: int) -> int:
+    """Opened by us, or under sudo by root. Raises OSError."""
+    root = keeper()
+    return call_events.open_event(tid, file, offset) if root is None else root.calls(tid, file, offset)
+
+
+def _ring(event: int) -> ThreadCalls:
+    """Raises OSError."""
+    root = keeper()
+    if root is None:
+        return ThreadCalls(event)
+    again = os.dup(event)
+    try:
+        return ThreadCalls(event)
+    except PermissionError:  # of as many as a user may have
+        root.more_rings()
+        return ThreadCalls(os.dup(again))
+    finally:
+        os.close(again)
 
 
 def refused(number: int) -> CallsUnavailable:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from types import FrameType
 
 from autocap.job.ignored_signals import ignore_signals
-from autocap.job.invoking_user import give_up_root
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, LineReader, LineValues
 from autocap.progress.values import OF_OUTPUT, append, line_of
@@ -26,12 +25,9 @@ _WINDOW_MS = 1000  # between looks at the terminal's size while the child is sil
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def main(board_fd: int, ids: str, pattern: str, values: str) -> None:
-    """The whole life of a relay process. ids: whose it is to be, where it was started as root: uid, gid, groups.
-    values: the file that takes the values in the lines, "" where these are to be counted as iterations."""
-    uid, gid, *groups = map(int, ids.split(","))
-    if os.geteuid() != uid:
-        give_up_root(uid, gid, groups)
+def main(board_fd: int, pattern: str, values: str) -> None:
+    """The whole life of a relay process. values: the file that takes the values in the lines, "" where these are to be
+    counted as iterations."""
     ignore_signals()
     Pump(Matcher(_reader(re.compile(pattern), values), Board(board_fd))).run()
 

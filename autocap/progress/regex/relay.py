@@ -14,7 +14,6 @@ from typing import Self
 
 from autocap.clock import Clock
 from autocap.errors import AutocapError
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import package_root
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import compile_pattern
@@ -153,20 +152,18 @@ def _imitate(terminal: int, source: int, child_end: int) -> None:
 
 
 def _spawn(pattern: str, source: int, sink: int, board: Board, values: str) -> subprocess.Popen[bytes]:
-    ids = ",".join(map(str, (os.geteuid(), os.getegid(), *os.getgroups())))
-    with privileged():  # the user behind sudo need not be allowed to execute our Python; `ids` says who it is to be
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START),
-                *(package_root(), str(board.fd), ids, pattern.encode(), values),
-            ],
-            stdin=source,
-            stdout=sink,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(board.fd,),
-            cwd="/",
-            start_new_session=True,
-        )
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START),
+            *(package_root(), str(board.fd), pattern.encode(), values),
+        ],
+        stdin=source,
+        stdout=sink,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(board.fd,),
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _takes_more(sink: int) -> bool:

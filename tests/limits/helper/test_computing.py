@@ -14,7 +14,7 @@ from autocap.job.processes import own_identity
 from autocap.limits import vital_signs
 from autocap.limits.helper.computing import computing, sees_all_processes, uid_of
 from autocap.limits.helper.peer_process import PeerProcess
-from autocap.wire.who import Peer, is_nobody_known, peer_of, user_name
+from autocap.wire.who import Peer, is_nobody_known, peer_of, pidfd_of, user_name
 
 NOBODY_PID = 2**22 + 1  # above the largest
 ME = os.getuid()
@@ -83,7 +83,7 @@ def test_a_peer_is_who_connected():
         peer = peer_of(ours)
         assert (peer.uid, peer.pid, peer.groups[0]) == (ME, os.getpid(), os.getgid())
         assert set(os.getgroups()) <= set(peer.groups)
-        process = PeerProcess(ours, peer.pid)
+        process = PeerProcess(pidfd_of(ours, peer.pid), peer.pid)
         assert not process.has_ended()
         assert process.look(threads=False) is not None
         process.close()
@@ -98,7 +98,7 @@ def test_of_a_client_with_very_many_threads_some_are_looked_at(monkeypatch):
     own_start = str(own_identity().start_ticks).encode()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        process = PeerProcess(ours, os.getpid())
+        process = PeerProcess(pidfd_of(ours, os.getpid()), os.getpid())
         assert process.look(threads=True) == vital_signs.Look(cpu_s=0.0, runnable=False)
         process.close()
     assert len(looks) == 256
@@ -110,7 +110,7 @@ def test_the_number_of_a_peer_that_has_ended_stands_for_nobody():
             raise ProcessLookupError(errno.ESRCH, "No such process")  # as from Linux 6.5 to 6.15
 
     with Reaped(socket.AF_UNIX) as connection, pytest.raises(ProcessLookupError):
-        PeerProcess(connection, os.getpid())
+        pidfd_of(connection, os.getpid())
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can be in groups of its choice")

@@ -9,7 +9,7 @@ import pytest
 
 from autocap.devices.inventory import ListedDevice
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
-from autocap.job.invoking_user import unprivileged
+from autocap.job import invoking_user
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
 from autocap.limits.vital_signs import Look
 from autocap.wire.bounds import Bounds, Rate
@@ -153,7 +153,7 @@ def test_a_silent_client_has_its_limits_put_back_and_is_told_once_it_speaks(parl
     assert client.ask(Op.HELLO).uid == ALICE
     beaten = client.ask(Op.BEAT)
     assert beaten.put_back
-    assert beaten.notes[0].startswith("the helper heard nothing for 1.")
+    assert beaten.notes[0].startswith("nothing was heard for 1.")
     assert client.ask(Op.SET, watts=(150.0,)) == Done()  # the lease is still its own
     assert client.ask(Op.BEAT) == Beaten(put_back=False)
 
@@ -254,7 +254,7 @@ def test_no_client_waits_for_a_thread_that_has_roots_rights_back_or_has_them_cha
         answers.extend(client.ask(op, watts=watts) for op, watts in ((Op.SET, (150.0,)), (Op.BEAT, ())))
         answers.append(client.ask(Op.GIVE_BACK))
 
-    with unprivileged():
+    with invoking_user._switching:  # as while somebody else has root's rights
         speaking = threading.Thread(target=speak, daemon=True)
         speaking.start()
         speaking.join(60.0)

@@ -19,7 +19,7 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable
 from autocap.job.invoking_user import file_rights_of
-from autocap.limits.helper.connection import Connection
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import Code, Devices, Done, Lent, Op
 from autocap.wire.refusal import Refused
 from bench.helper.served import fork_servers_of, watchdogs_of
@@ -32,9 +32,9 @@ CLIENT = """
 import sys, time
 from pathlib import Path
 from autocap.errors import ActuatorUnavailable
-from autocap.limits.helper.connection import Connection
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import Beaten, Done, Lent, Op
-helper = Connection(Path(sys.argv[1]))
+helper = connect(Path(sys.argv[1]))
 helper.ask(Op.LEND, Lent, devices=tuple(sys.argv[2:]))
 caps = tuple(150.0 + number for number in range(len(sys.argv[2:])))
 put_back = True
@@ -222,9 +222,9 @@ def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachab
     service = Service(reachable, "--group", group.gr_name)
     try:
         with file_rights_of(20_001, 20_001), pytest.raises(ActuatorUnavailable, match="is for the group"):
-            Connection(service.path)
+            connect(service.path)
         with file_rights_of(20_001, group.gr_gid):
-            helper = Connection(service.path)
+            helper = connect(service.path)
         with closing(helper):
             assert helper.hello.uid == 20_001
             with pytest.raises(Refused, match=f"process {os.getpid()} of root computes on it") as refused:

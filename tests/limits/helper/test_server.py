@@ -18,7 +18,7 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable, PeerLost
 from autocap.limits import Guardian
-from autocap.limits.helper.connection import Connection
+from autocap.limits.helper.connection import Connection, connect
 from autocap.limits.helper.house import House
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
@@ -68,7 +68,7 @@ class Serving:
                 self._open.close()
 
     def connect(self) -> Connection:
-        made = Connection(self.path)
+        made = connect(self.path)
         self._open.callback(made.close)
         return made
 
@@ -333,7 +333,7 @@ def test_a_client_that_finds_the_queue_full_tries_again(tmp_path, monkeypatch):
         stack.enter_context(dialled(path, 5.0))
         assert len(pauses) == 3
         with pytest.raises(ActuatorUnavailable, match="that none of our tries got through"):
-            Connection(path, within_s=0.0)
+            connect(path, within_s=0.0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")

@@ -19,6 +19,7 @@ from autocap.plugins.fleet.budget.words import (
     encode_request,
 )
 from autocap.wire.client import Client
+from autocap.wire.stream import dialled
 
 A = TypeVar("A", bound=Answer)
 SOCKET, SITE_SOCKET = "budget.sock", "budget.site.sock"  # of a machine's manager; of a budget over several nodes
@@ -63,7 +64,7 @@ class Call(Client[Request, Answer | Refusal]):
     came. Raises OSError where nobody listens."""
 
     def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
-        super().__init__(path, within_s, other="the budget's manager", most_bytes=MOST_BYTES)
+        super().__init__(dialled(path, within_s), within_s, other="the budget's manager", most_bytes=MOST_BYTES)
         self.path = path
         self.told: list[Told] = []
 

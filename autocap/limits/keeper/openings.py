@@ -1,0 +1,156 @@
+"""What a keeper answers its session: what it opens for it, and why it opens no more than that. The session is its
+user's, who can have it ask anything."""
+
+import errno
+import os
+import re
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from autocap.devices.node.asked import ASKING
+from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
+from autocap.devices.permission import denial, own_privileges
+from autocap.devices.powercap import Sysfs, energy_files
+from autocap.errors import DeviceError, GuardError
+from autocap.job.call_events import open_event
+from autocap.job.ignored_signals import IGNORED
+from autocap.job.keeper import Answer, Question
+from autocap.limits.keeper.charge import Charge
+from autocap.limits.recovery import NO_NEWS, settle
+
+_RINGS_BYTES = 1 << 28  # 36 KiB each
+_ADDRESSES = re.compile(r"[0-9a-f]{1,16}-[0-9a-f]{1,16}")
+
+
+class Openings:
+    """charge: whose, and of what. guard: makes a connection on which limits are lent; its other end. To be closed."""
+
+    def __init__(self, charge: Charge, guard: Callable[[], int]) -> None:
+        self._charge = charge
+        self._meter: subprocess.Popen[bytes] | None = None
+        self._answers: dict[str, Callable[[Mapping[str, object], list[int]], Answer]] = {
+            Question.GUARD: lambda said, fds: Answer(fds=(guard(),)),
+            Question.SETTLE: lambda said, fds: Answer(texts=self._settled()),
+            Question.DENIAL: lambda said, fds: Answer(text=denial(own_privileges())),
+            Question.ENERGY: lambda said, fds: Answer(fds=(_energy(said["path"]),)),
+            Question.CALLS: self._calls,
+            Question.MORE_RINGS: lambda said, fds: self._more_rings(),
+            Question.MAPPED: lambda said, fds: Answer(
+                fds=(self._mapped(int(str(said["pid"])), str(said["addresses"])),)
+            ),
+            Question.METER: lambda said, fds: Answer(fds=self._metered()),
+        }
+
+    def answer(self, said: Mapping[str, object], fds: list[int]) -> Answer:
+        """Raises OSError for what cannot be, or may not be."""
+        answer = self._answers.get(str(said.get("question")))
+        if answer is None:
+            raise OSError(errno.EINVAL, "no such question")
+        try:
+            return answer(said, fds)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise OSError(errno.EINVAL, "not understood") from error
+
+    def close(self) -> None:
+        """End the meter."""
+        if self._meter is not None:
+            self._meter.kill()
+            self._meter.wait()
+            self._meter = None
+
+    def _settled(self) -> tuple[str, ...]:
+        if self._charge.observe:
+            raise OSError(errno.EPERM, "nothing is set under --observe")
+        try:
+            return tuple(found.sentence for found in settle() if found.outcome not in NO_NEWS)
+        except GuardError as error:
+            return (str(error),)
+
+    def _calls(self, said: Mapping[str, object], fds: list[int]) -> Answer:
+        (file,) = fds
+        tid, offset = int(str(said["tid"])), int(str(said["offset"]))
+        with _own_process(tid, self._charge.uid):
+            return Answer(fds=(open_event(tid, file, offset),))
+
+    def _more_rings(self) -> Answer:
+        session = self._charge.session
+        _, hard = resource.prlimit(session, resource.RLIMIT_MEMLOCK)
+        if hard != resource.RLIM_INFINITY:
+            most = max(hard, _RINGS_BYTES)
+            resource.prlimit(session, resource.RLIMIT_MEMLOCK, (most, most))
+        return Answer()
+
+    def _mapped(self, pid: int, addresses: str) -> int:
+        if not _ADDRESSES.fullmatch(addresses):
+            raise OSError(errno.EINVAL, "no addresses")
+        with _own_process(pid, self._charge.uid) as folder:
+            fd = os.open(f"map_files/{addresses}", os.O_RDONLY | os.O_NONBLOCK, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                os.close(fd)
+                raise OSError(errno.EINVAL, "no regular file")
+            return fd
+
+    def _metered(self) -> tuple[int, int, int]:
+        self.close()
+        environment = {"PATH": SYSTEM_PATH}
+        if shutil.which(COMMAND[0], path=SYSTEM_PATH) is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no ipmitool")
+        self._meter = subprocess.Popen(
+            ("/bin/sh", "-c", ASKING, "sh", *COMMAND),
+            env=environment,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_signals_as_usual,
+        )
+        streams = (self._meter.stdin, self._meter.stdout, self._meter.stderr)
+        fds = tuple(os.dup(stream.fileno()) for stream in streams if stream is not None)
+        for stream in streams:
+            assert stream is not None  # a pipe, as asked for
+            stream.close()
+        return fds[0], fds[1], fds[2]
+
+
+def _signals_as_usual() -> None:
+    for signum in IGNORED:
+        signal.signal(signum, signal.SIG_DFL)
+
+
+def _energy(path: object) -> int:
+    """Raises OSError for every file but the energy counters of CPU packages."""
+    try:
+        known = {str(one): one for one in energy_files(Sysfs())}
+    except DeviceError as error:
+        raise OSError(errno.ENOENT, str(error)) from error
+    if path not in known:
+        raise PermissionError(errno.EPERM, "no energy counter of a CPU package")
+    return os.open(known[str(path)], os.O_RDONLY)
+
+
+@contextmanager
+def _own_process(pid: int, uid: int) -> Iterator[int]:
+    """A process, or a thread, that is the user's in every way; its folder in /proc. Inside, what is opened of it is
+    theirs as well: they could look at it by themselves, and it is still the same afterwards. Raises OSError."""
+    folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _require_own(folder, uid)
+        yield folder
+        _require_own(folder, uid)
+    finally:
+        os.close(folder)
+
+
+def _require_own(folder: int, uid: int) -> None:
+    """The folder is root's where the kernel keeps a process from its user, as one that runs what they may not read."""
+    fd = os.open("status", os.O_RDONLY, dir_fd=folder)
+    with os.fdopen(fd) as file:
+        uids = next((line.split()[1:] for line in file if line.startswith("Uid:")), [])
+    if os.fstat(folder).st_uid != uid or set(uids) != {str(uid)}:
+        raise PermissionError(errno.EPERM, "it is not the user's own")

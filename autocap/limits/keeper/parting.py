@@ -1,0 +1,82 @@
+"""How a command under sudo becomes two processes: this one goes on as its user, by an exec, and a keeper has root's
+rights for it. Nothing of what root's process had in memory is in either of them."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from autocap.job import own_python
+from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
+from autocap.job.processes import import_path
+from autocap.limits.keeper.charge import Charge
+from autocap.limits.state_dir import VARIABLE
+from autocap.limits.watchdog_process import interpreter
+from autocap.wire.codec import encode
+
+_START = "import sys; n = int(sys.argv[1]); sys.path[:] = sys.argv[2 : 2 + n]; words = sys.argv[2 + n :]; "
+_START += "from autocap.cli.session import main; main(words)"
+
+
+def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
+    """Start a keeper with that charge, and be autocap with these words as the user. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own = os.pidfd_open(os.getpid())
+    socket.send_fds(ours, [json.dumps(encode(charge)).encode()], [own])
+    child = os.fork()
+    if child == 0:  # its child is nobody's: the session need not wait for it
+        try:
+            interpreter("autocap.limits.keeper.process", stdin=theirs.fileno())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise OSError("no process can be started that keeps root's rights")
+    theirs.close()
+    os.close(own)
+    os.set_inheritable(ours.fileno(), True)
+    program, path, libraries = _reached(user)
+    environ = {**os.environ, **user.environment()}
+    environ.pop(VARIABLE, None)  # root's
+    if not _may(user, user.home, os.W_OK | os.X_OK):
+        environ[VARIABLE] = f"/tmp/autocap-{user.uid}"
+    before = environ.get(own_python.VARIABLE, "") if libraries else own_python.UNCHANGED
+    if libraries:
+        environ[own_python.VARIABLE] = libraries
+    told = [str(ours.fileno()), before, sys.argv[0], *words]
+    give_up_root(user.uid, user.gid, user.groups)
+    os.execve(program, [program, "-I", "-c", _START, str(len(path)), *path, *told], environ)
+
+
+def _reached(user: InvokingUser) -> tuple[str, list[str], str]:
+    """Our Python, where it imports from, and where its libraries are ("" for the usual places), as the user reaches
+    them: what lies where only root may look, through descriptors that are open for as long as this process lives."""
+    prefix, program = sys.base_prefix, os.path.realpath(sys.executable)
+    path = [place for place in import_path() if os.path.exists(place)]
+    if _may(user, program, os.X_OK) and _may(user, prefix, os.X_OK):
+        return sys.executable, [_shown(user, place) for place in path], ""
+    there = _through(prefix)
+    path = [there + place.removeprefix(prefix) if _is_in(place, prefix) else _shown(user, place) for place in path]
+    return there + program.removeprefix(prefix), path, os.path.join(there, "lib")
+
+
+def _shown(user: InvokingUser, place: str) -> str:
+    return place if not os.path.isdir(place) or _may(user, place, os.R_OK | os.X_OK) else _through(place)
+
+
+def _through(folder: str) -> str:
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    os.set_inheritable(fd, True)
+    return f"/proc/{os.getpid()}/fd/{fd}"
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(folder.rstrip("/") + "/")
+
+
+def _may(user: InvokingUser, place: str, mode: int) -> bool:
+    with acting_as(user):
+        return os.access(place, mode)

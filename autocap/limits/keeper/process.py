@@ -1,0 +1,124 @@
+"""The life of a keeper: answers its session until that has ended, by then or however, and puts back what it has set."""
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import threading
+from contextlib import suppress
+from functools import partial
+
+from autocap.job.ignored_signals import ignore_signals
+from autocap.job.keeper import MOST_BYTES, Answer
+from autocap.limits import Guardian
+from autocap.limits.helper.attendant import attend
+from autocap.limits.helper.house import House
+from autocap.limits.helper.peer_process import PeerProcess
+from autocap.limits.keeper.charge import Charge, ChargePolicy
+from autocap.limits.keeper.openings import Openings
+from autocap.limits.state_dir import default_path
+from autocap.limits.times import SERVICE_END_S
+from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.codec import decode
+from autocap.wire.guests import Guest
+
+_CHANNEL = 0  # standard input
+_MOST_CONNECTIONS = 8  # one at a time is needed
+_OFTEN = Rate(burst=1000.0, per_s=100.0)  # one session alone is served, and harms nobody but itself
+_BOUNDS = Bounds(messages=_OFTEN, looks=_OFTEN, lends=_OFTEN, sets=_OFTEN, idle_s=1e6)
+
+
+def main(words: list[str]) -> None:
+    """words: none. The first packet is root's, with a descriptor of the process that becomes the session."""
+    ignore_signals()
+    channel = socket.socket(fileno=_CHANNEL)
+    said, (session,), _, _ = socket.recv_fds(channel, MOST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+    keeper = KeeperProcess(channel, decode(Charge, json.loads(said)), session)
+    signal.signal(signal.SIGTERM, lambda *_: keeper.stop())  # root's, as nobody else may
+    keeper.serve()
+
+
+class KeeperProcess:
+    """channel: to the session. session: a descriptor of its process."""
+
+    def __init__(self, channel: socket.socket, charge: Charge, session: int) -> None:
+        self._channel, self._charge, self._session = channel, charge, session
+        self._stop_fd, self._stopping_fd = os.pipe()
+        self._openings = Openings(charge, self._guard)
+        self._house: House | None = None
+        self._threads: list[threading.Thread] = []
+
+    def stop(self) -> None:
+        """Have `serve` return."""
+        with suppress(OSError):
+            os.write(self._stopping_fd, b"x")
+
+    def serve(self) -> None:
+        """Until the session has ended, or has closed its end. All limits are back then, as far as devices take them."""
+        ready = select.poll()
+        for fd in (self._channel.fileno(), self._session, self._stop_fd):
+            ready.register(fd, select.POLLIN)
+        try:
+            while {fd for fd, _ in ready.poll()} == {self._channel.fileno()} and self._answer():
+                pass
+        finally:
+            self.stop()
+            self._openings.close()
+            for thread in self._threads:
+                thread.join(SERVICE_END_S)
+
+    def _answer(self) -> bool:
+        """Answer one packet; whether there was one."""
+        try:
+            packet, fds, _, _ = socket.recv_fds(self._channel, MOST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            return False
+        if not packet:
+            return False
+        number: object = None
+        made = Answer()
+        try:
+            said = json.loads(packet)
+            number = said["id"]
+            made = self._openings.answer(said, fds)
+            body: dict[str, object] = {"text": made.text, "texts": made.texts}
+        except OSError as error:
+            body = {"errno": error.errno or errno.EIO, "text": error.strerror or str(error)}
+        except (ValueError, LookupError, TypeError, RecursionError):
+            body = {"errno": errno.EINVAL, "text": "not understood"}
+        finally:
+            for fd in fds:
+                os.close(fd)
+        with suppress(OSError):  # it has ended
+            socket.send_fds(self._channel, [json.dumps({"id": number, **body}).encode()], made.fds)
+        for fd in made.fds:
+            os.close(fd)
+        return True
+
+    def _guard(self) -> int:
+        """A thread that serves one connection; its other end."""
+        if self._house is None:
+            self._house = _house(self._charge)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= _MOST_CONNECTIONS:
+            raise OSError(errno.EAGAIN, "too many connections are open")
+        ours, theirs = socket.socketpair()
+        guest = Guest(self._charge.peer, self._house.now(), partial(ours.shutdown, socket.SHUT_RDWR))
+        process = PeerProcess(os.dup(self._session), self._charge.session)
+        thread = threading.Thread(target=attend, args=(self._house, ours, guest, self._stop_fd, process), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return theirs.detach()
+
+
+def _house(charge: Charge) -> House:
+    inventories = charge.inventories()
+    return House(
+        inventories=inventories,
+        policy=ChargePolicy(charge, inventories),
+        state_dir=default_path(),
+        new_guardian=Guardian,
+        bounds=_BOUNDS,
+    )
