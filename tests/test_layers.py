@@ -269,6 +269,12 @@ def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() 
     assert found == {"limits.guardian.Guardian", "limits.peer_guardian.PeerGuardian"}
 
 
+def test_there_is_one_lease() -> None:
+    trees = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+    classes = [(name, one) for name, tree in trees.items() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    assert [f"{name}.{one.name}" for name, one in classes if one.name.endswith("Lease")] == ["limits.lease.Lease"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
