@@ -252,6 +252,41 @@ def test_who_else_puts_something_back_calls_no_setter(text: str) -> None:
     assert not settings(ast.parse(text))
 
 
+def guards(tree: ast.AST) -> list[str]:
+    """The classes that guard limits by themselves: what is entered, sets caps and beats; or what is called so, and is
+    none of those whose work another process does."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            by_name = node.name.endswith("Guardian") and "PeerGuardian" not in map(ast.unparse, node.bases)
+            found += [node.name] if by_name or {"__exit__", "set_caps", "beat"} <= methods else []
+    return found
+
+
+def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:
+    found = {f"{name}.{one}" for name, path in SOURCES.items() for one in guards(ast.parse(path.read_text()))}
+    assert found == {"limits.guardian.Guardian", "limits.peer_guardian.PeerGuardian"}
+
+
+def test_there_is_one_lease() -> None:
+    trees = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+    classes = [(name, one) for name, tree in trees.items() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    assert [f"{name}.{one.name}" for name, one in classes if one.name.endswith("Lease")] == ["limits.lease.Lease"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class NodeGuardian: pass",
+        "class Held(PeerGuardian):\n def __exit__(self): 0\n def set_caps(self): 0\n def beat(self): 0",
+    ],
+)
+def test_another_guardian_is_found(text: str) -> None:
+    assert guards(ast.parse(text))
+    assert not guards(ast.parse("class NodeGuardian(PeerGuardian):\n def restore(self): 0"))
+
+
 def entries() -> list[Path]:
     """What stands in autocap/, but for folders of which only compiled files are left."""
     found = (ROOT / "autocap").iterdir()

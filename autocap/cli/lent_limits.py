@@ -8,7 +8,7 @@ from autocap.errors import ActuatorUnavailable
 from autocap.job.invoking_user import privileged
 from autocap.limits import Restored
 from autocap.limits.helper.offers import end_leases_at, leases_at
-from autocap.limits.helper.protocol import Ended, Lease, socket_path
+from autocap.limits.helper.protocol import Ended, LeaseStatus, socket_path
 from autocap.limits.recovery import Fate, Settled
 
 log = logging.getLogger(__name__)
@@ -65,5 +65,5 @@ def _became(uuid: str, who: str, limit: Restored | None) -> Settled:
     return Settled(uuid=uuid, outcome=outcome, sentence=f"{was_ended}; {now}{note}")
 
 
-def _who(lease: Lease) -> str:
+def _who(lease: LeaseStatus) -> str:
     return f"{lease.user} (PID {lease.pid})"

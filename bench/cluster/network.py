@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from autocap.limits import Restored
-from autocap.plugins.fleet.nodes.agent.lease import Lease
+from autocap.limits.lease import Lease
+from autocap.limits.times import ALONE_S, HOLDS_S
 from autocap.plugins.fleet.nodes.protocol import (
     VERSION,
     Begin,
@@ -85,7 +86,7 @@ class VirtualAgent:
     _sampling: bool = False
 
     def __post_init__(self) -> None:
-        self.lease = Lease(self.clock.now())
+        self.lease = Lease(self.clock.now(), restore_s=HOLDS_S, leave_s=ALONE_S)
 
     def own_s(self) -> float:
         """What its clock shows now."""

@@ -12,7 +12,7 @@ import pytest
 
 from autocap.cli import main
 from autocap.job.processes import ProcessId, boot_id, identify
-from autocap.limits.helper.protocol import Answer, Code, Ended, Lease, LeasesEnded, Op, Refusal, Restored, Status
+from autocap.limits.helper.protocol import Answer, Code, Ended, LeasesEnded, LeaseStatus, Op, Refusal, Restored, Status
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir
@@ -277,7 +277,7 @@ def lent(state_dir, gpu, tmp_path, capsys):
 
 
 def lease(*uuids):
-    return Lease(uid=20_001, user="alice", pid=77, devices=uuids, caps_w=(200.0,) * len(uuids), since="now")
+    return LeaseStatus(uid=20_001, user="alice", pid=77, devices=uuids, caps_w=(200.0,) * len(uuids), since="now")
 
 
 root_alone = pytest.mark.skipif(os.geteuid() != 0, reason="only root ends leases")

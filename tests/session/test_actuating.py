@@ -14,7 +14,7 @@ from autocap.devices.nvml import NvmlDevice
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceLocked, LimitNotPermitted, LimitWithheld
 from autocap.limits import Guardian
 from autocap.limits.helper.client import RemoteGuardian
-from autocap.limits.helper.protocol import Devices, Holder, Lease, Offer, Op, Status
+from autocap.limits.helper.protocol import Devices, Holder, LeaseStatus, Offer, Op, Status
 from autocap.metrics import Metric
 from autocap.session.actuating import actuation, require_actuator
 from autocap.session.guarding import Records, guarded
@@ -174,7 +174,7 @@ class Clashing:
 
 
 def test_who_has_a_device_from_the_helper_is_named_and_not_the_helper(place: Place) -> None:
-    lent = Lease(uid=1000, user="ada", pid=7, devices=(place.made.uuid(1),), caps_w=(150.0,), since="2026-01-01")
+    lent = LeaseStatus(uid=1000, user="ada", pid=7, devices=(place.made.uuid(1),), caps_w=(150.0,), since="2026-01-01")
     script = {Op.STATUS: Status(leases=(lent,))}
     place.stack.enter_context(scripted(ScriptedHelper(place.helper, script=lambda asked: script.get(asked.op))))
     way = replace(actuation("direct", place.device()), guardian=lambda job: cast(LimitGuard, Clashing()))

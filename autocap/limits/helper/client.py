@@ -1,14 +1,15 @@
-"""A guardian whose work the helper does: to a session what `autocap.limits.Guardian` is, without any rights.
+"""A guardian whose work the helper does, without any rights of ours.
 
-The helper has the lock, the journal and the watchdog; the connection is the lease. Whatever becomes of us, it puts the
-limits back that it found. Whether a limit that it requested is enforced we see ourselves, as reading needs no rights.
+The connection is the lease. Whether a limit that the helper requested is enforced we see ourselves, as reading needs no
+rights.
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Self
 
 from autocap.devices.base import LimitVerifier
 from autocap.devices.limit_steps import may_be_made
@@ -28,35 +29,30 @@ from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import A, Connection, error_of
 from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal, Request
 from autocap.limits.helper.reading import read_back, reads_original
+from autocap.limits.peer_guardian import PeerGuardian, beaten
 from autocap.limits.times import (
     ANSWER_WITHIN_S,
     ASKED_WITHIN_S,
     BEAT_APART_S,
-    LATER_S,
     LEND_WITHIN_S,
     LOCKED_S,
     MUTE_S,
     OTHERS_DONE_S,
-    SOON_S,
     TRY_AGAIN_S,
-    WAS_STOPPED_S,
 )
 from autocap.records import GpuInfo, same_limit, same_limits
 from autocap.wire.refusal import Refused
 
 logger = logging.getLogger(__name__)
 
-_MOST_UNANSWERED = 8
 _LONGEST_WAIT_S = 3.0  # for a set that the policy wants later
 
 
-class RemoteGuardian:
-    """Has the limits of one job's devices lent and guarded by the helper, from `__enter__` to `__exit__`. To be used
-    from one thread.
+class RemoteGuardian(PeerGuardian):
+    """Has the limits of one job's devices lent and guarded by the helper.
 
-    gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. connect: to the
-    helper, within so many seconds. back_within_s: for how long a helper that was lost is awaited; its supervisor needs
-    less. called: what messages call it. pause: waits for some seconds.
+    verifier: reads their limits. connect: to the helper, within so many seconds. back_within_s: for how long a helper
+    that was lost is awaited; its supervisor needs less. called: what messages call it. pause: waits for some seconds.
 
     Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
@@ -72,33 +68,17 @@ class RemoteGuardian:
         called: str = "the helper",
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._uuids = tuple(gpu.uuid for gpu in gpus)
+        super().__init__([gpu.uuid for gpu in gpus])
         self._verifier, self._connect, self._pause = verifier, connect, pause
         self._back_within_s, self._called = back_within_s, called
-        self._pid = os.getpid()
-        self._notes: list[str] = []
-        self._original_w: tuple[float | None, ...] = ()
         self._connection: Connection | None = None
-        self._put_back = False
         self._is_over = False  # the helper has ended the lease
 
-    @property
-    def original_w(self) -> tuple[float | None, ...]:
-        """The requested limits found on arrival, watts; `None` where one cannot be read."""
-        return self._original_w
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What happened that the user should know: sentences, the oldest first."""
-        return tuple(self._notes)
-
-    def __enter__(self) -> "RemoteGuardian":
-        self._original_w = self._lend(LEND_WITHIN_S)
+    def __enter__(self) -> Self:
+        self.original_w = self._lend(LEND_WITHIN_S)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if os.getpid() != self._pid:  # a forked child unwinds its parent's stack; nothing of this is its own
-            return
+    def _end(self) -> None:
         if self._connection is not None:
             with suppress(PeerLost, Refused):  # the end of the connection has the limits put back as well
                 for one in self._connection.ask(Op.GIVE_BACK, PutBack).restored:
@@ -111,35 +91,19 @@ class RemoteGuardian:
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        self._carry_out(Op.REHEARSE, (), self._original_w)
+        self._carry_out(Op.REHEARSE, (), self.original_w)
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        """Have a cap requested of each device, watts, in the order of the devices, and see that it holds.
+    def _set(self, caps_w: tuple[float, ...]) -> None:
+        self._carry_out(Op.SET, caps_w, caps_w)
 
-        Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded or the
-        helper is gone, and LimitRefused where a device does not take it, or the helper's policy forbids it.
-        """
-        if len(caps_w) != len(self._uuids):
-            raise ValueError(f"{len(caps_w)} caps for {len(self._uuids)} guarded devices")
-        wanted_w = tuple(map(float, caps_w))
-        self._carry_out(Op.SET, wanted_w, wanted_w)
-
-    def beat(self) -> bool:
-        """Tell the helper that all is well; at least every half second. Blocks for a moment at most, unless the helper
-        has to be found again.
-
-        Returns whether limits were, or may have been, put back since the last beat: then set the caps again. Raises
-        GuardError where the helper is gone, or has ended the lease; the limits are back by then, or soon are.
-        """
-        self._require_own_process()
-        if self._connection is None:  # that was said
+    def _listen(self) -> bool:
+        if self._connection is None:
             return False
         try:
             self._exchange(self._connection)
         except PeerLost as error:
             self._lend_again(error)
-        happened, self._put_back = self._put_back, False
-        return happened
+        return True
 
     def restore(self) -> tuple[Restored, ...]:
         """Have the limits found on arrival put back; one that fails does not keep the others. Caps may be set again."""
@@ -150,9 +114,11 @@ class RemoteGuardian:
             except (GuardError, LimitRefused):
                 logger.debug("the helper does not put limits back when asked", exc_info=True)
                 self._drop()  # at which it does, or its watchdog
-        if self._is_over:
-            return tuple(self._left(uuid, original_w) for uuid, original_w in self._found)
-        return read_back(self._verifier, self._found, self._pause, min(OTHERS_DONE_S, self._back_within_s))
+        patience_s = 0.0 if self._is_over else min(OTHERS_DONE_S, self._back_within_s)
+        found = read_back(self._verifier, self._found, self._pause, patience_s)
+        if self._is_over:  # so the helper has put them back; by now one may be another client's
+            return tuple(replace(one, restored=one.restored or None, note=None, failure=None) for one in found)
+        return found
 
     def renew(self) -> None:
         """Have the devices lent once more, after a lease has ended. Raises as `__enter__`, and GuardError where other
@@ -163,10 +129,6 @@ class RemoteGuardian:
             self._require_found(self._lend(LEND_WITHIN_S), "the limits were lent to others meanwhile")
         except PeerLost as error:
             raise ActuatorUnavailable(str(error)) from error
-
-    @property
-    def _found(self) -> tuple[tuple[str, float | None], ...]:
-        return tuple(zip(self._uuids, self._original_w, strict=True))
 
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and PeerLost."""
@@ -211,21 +173,13 @@ class RemoteGuardian:
         self._put_back = True
         self._notes.append(f"{lost}, and is back; the limits were put back meanwhile")
 
-    def _left(self, uuid: str, original_w: float | None) -> Restored:
-        """After a lease has ended, with which the helper has put the limit back; by now it may be another client's."""
-        final_w = None
-        with suppress(Exception):  # only reported
-            final_w = self._verifier.requested_w(uuid)
-        is_back = final_w is not None and original_w is not None and same_limit(final_w, original_w)
-        return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=True if is_back else None)
-
     def _require_found(self, found_w: Sequence[float | None], now: str) -> None:
         """Raises GuardError where other limits are found than before. now: what has happened since."""
-        known = [(a, b) for a, b in zip(found_w, self._original_w, strict=True) if a is not None and b is not None]
+        known = [(a, b) for a, b in zip(found_w, self.original_w, strict=True) if a is not None and b is not None]
         if not same_limits([a for a, _ in known], [b for _, b in known]):
             self._drop()
             raise GuardError(
-                f"{now}, but {self._called} finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
+                f"{now}, but {self._called} finds {_watts(found_w)} where it found {_watts(self.original_w)} before: "
                 "somebody else has changed it, and it stays"
             )
 
@@ -265,11 +219,7 @@ class RemoteGuardian:
         hang_s = connection.hello.hang_s
         if connection.mute_s > hang_s:
             raise PeerLost(f"{self._called} has not answered for {hang_s:g} s")
-        was_silent = time.monotonic() - connection.heard_s > WAS_STOPPED_S
-        if connection.unanswered < _MOST_UNANSWERED:
-            connection.post(Request(id=0, op=Op.BEAT))
-        heard += connection.drain(LATER_S if was_silent else SOON_S)
-        for answer in heard:
+        for answer in (*heard, *beaten(connection, Request(id=0, op=Op.BEAT))):
             if isinstance(answer, Beaten):
                 self._put_back |= answer.put_back
                 self._notes += answer.notes
@@ -318,10 +268,6 @@ class RemoteGuardian:
         if self._connection is not None:
             self._exchange(self._connection)
         return self._put_back
-
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise GuardError(f"the guardian belongs to PID {self._pid}, not to its forked child {os.getpid()}")
 
     def _drop(self) -> None:
         """Close the connection, at which a helper that lives puts the limits back."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from autocap.errors import AutocapError, GuardError
 from autocap.limits import Restored
 from autocap.limits.helper.house import House
-from autocap.limits.helper.lease import ASKED, Lease, refusal_of
+from autocap.limits.helper.lent_devices import ASKED, LentDevices, refusal_of
 from autocap.limits.helper.protocol import (
     Answer,
     BadMessage,
@@ -27,8 +27,9 @@ from autocap.limits.helper.protocol import (
     decode_request,
     encode_answer,
 )
+from autocap.limits.lease import Lease
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
-from autocap.limits.vital_signs import Look, is_hung, next_look_s
+from autocap.limits.vital_signs import Look
 from autocap.version import __version__
 from autocap.wire.bounds import Bucket
 from autocap.wire.guests import Guest
@@ -48,11 +49,11 @@ class Conversation:
     def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
         self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
         self._messages = Bucket(house.bounds.messages, house.now)
-        self._lease: Lease | None = None
+        self._lease = Lease(house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s)  # over without devices alone
+        self._held: LentDevices | None = None
         self._notes: list[str] = []
         self._ended_why = ""
-        self._heard_s = self._beat_s = self._checked_s = self._policy_s = house.now()
-        self._seen: Look | None = None
+        self._beat_s = self._checked_s = self._policy_s = house.now()
         self.over: str | None = None
         self._answers: dict[Op, Callable[[Request], Answer]] = {
             Op.HELLO: self._hello,
@@ -103,34 +104,33 @@ class Conversation:
     def wait_s(self) -> float:
         """Seconds until `pass_time` is due."""
         now_s = self._house.now()
-        if self._lease is None:
-            return max(0.0, self._heard_s + self._house.bounds.idle_s - now_s)
-        due_s = min(self._beat_s + HELPER_BEAT_S, self._policy_s + POLICY_S, self._checked_s + RECHECK_S)
-        if not self._lease.lapsed:
-            due_s = min(due_s, now_s + next_look_s(now_s - self._heard_s))
+        due_s = self._lease.over_s
+        if self._held is not None:
+            of_helper_s = (self._beat_s + HELPER_BEAT_S, self._policy_s + POLICY_S, self._checked_s + RECHECK_S)
+            due_s = min(self._lease.lapses_s, *of_helper_s)
         return max(0.0, due_s - now_s)
 
     def pass_time(self) -> None:
         """Do what is due by now."""
         self._heed_end()
         now_s = self._house.now()
-        silence_s = now_s - self._heard_s
-        if self._lease is None:
-            if silence_s >= self._house.bounds.idle_s:
+        silence_s = self._lease.silence_s(now_s)
+        if self._held is None:
+            if self._lease.is_over(now_s):
                 self.over = f"it was silent for {silence_s:.0f} s, and has no lease"
             return
         try:
             if now_s - self._beat_s >= HELPER_BEAT_S:
-                self._beat_watchdog(self._lease)
-            if not self._lease.lapsed and self._is_hung(silence_s):
+                self._beat_watchdog(self._held)
+            if self._lease.lapses(now_s, lambda: self._look(threads=True)):
                 self._notes.append(f"nothing was heard for {silence_s:.1f} s, so the limits were put back")
-                self._lease.lapse(f"silent for {silence_s:.1f} s")
+                self._held.lapse(f"silent for {silence_s:.1f} s")
             if now_s - self._policy_s >= POLICY_S:
                 self._policy_s = now_s
-                self._lease.require_bounds()
+                self._held.require_bounds()
             if now_s - self._checked_s >= RECHECK_S:
                 self._checked_s = now_s
-                self._lease.require_allowed()
+                self._held.require_allowed()
         except Refused as error:
             self._end_lease(str(error))
         except GuardError as error:
@@ -142,40 +142,35 @@ class Conversation:
         self._end_lease(why)
 
     def _is_heard(self) -> None:
-        self._heard_s = self._guest.heard_s = self._house.now()
-        if self._lease is not None:
-            self._lease.lapsed = False
-            self._seen = self._look(threads=False)
+        self._guest.heard_s = self._house.now()
+        self._lease.renew(self._guest.heard_s, None if self._held is None else self._look(threads=False))
 
-    def _is_hung(self, silence_s: float) -> bool:
-        return silence_s >= HANG_S and is_hung(silence_s, self._seen, self._look(threads=True))
-
-    def _beat_watchdog(self, lease: Lease) -> None:
+    def _beat_watchdog(self, held: LentDevices) -> None:
         self._beat_s = self._house.now()
-        lease.beat()
+        held.beat()
 
     def _end_lease(self, why: str) -> tuple[Restored, ...]:
-        lease, self._lease = self._lease, None
-        if lease is None:
+        held, self._held = self._held, None
+        if held is None:
             return ()
         self._ended_why = why
         self._notes.clear()
         try:
-            return lease.end(why)
+            return held.end(why)
         finally:
             self._guest.lent_no_more()
 
-    def _lent(self) -> Lease:
+    def _lent(self) -> LentDevices:
         self._heed_end()
-        if self._lease is None:
+        if self._held is None:
             why = f"the lease has ended: {self._ended_why}" if self._ended_why else "nothing is lent to this connection"
             raise refused(Code.NO_LEASE, why)
-        return self._lease
+        return self._held
 
     def _heed_end(self) -> None:
         """End the lease where root has asked for that."""
-        if self._lease is not None and self._lease.to_end is not None:
-            self._end_lease(self._lease.to_end)
+        if self._held is not None and self._held.to_end is not None:
+            self._end_lease(self._held.to_end)
 
     # The requests.
 
@@ -190,7 +185,7 @@ class Conversation:
         return Devices(devices=tuple(self._house.offer(self._peer, device) for device in found))
 
     def _lend(self, request: Request) -> Lent:
-        if self._lease is not None:
+        if self._held is not None:
             raise refused(Code.TOO_MANY, "this connection has a lease; give it back first, or open another connection")
         wait_s = self._house.lends.take(self._peer.account)
         if wait_s > 0:
@@ -198,13 +193,13 @@ class Conversation:
         if not self._guest.lend():
             raise refused(Code.TOO_MANY, "this connection was closed, as others had none; open another one")
         try:
-            self._lease = Lease(self._house, self._peer, request.devices)
+            self._held = LentDevices(self._house, self._peer, request.devices)
         except BaseException:
             self._guest.lent_no_more()
             raise
-        self._heard_s = self._beat_s = self._checked_s = self._policy_s = self._house.now()
-        self._seen = self._look(threads=False)
-        return self._lease.lent
+        self._beat_s = self._checked_s = self._policy_s = self._house.now()
+        self._lease.renew(self._beat_s, self._look(threads=False))
+        return self._held.lent
 
     def _rehearse(self, request: Request) -> Done:
         self._lent().rehearse()
@@ -215,13 +210,13 @@ class Conversation:
         return Done()
 
     def _beaten(self, request: Request) -> Beaten:
-        lease = self._lent()
+        held = self._lent()
         try:
-            self._beat_watchdog(lease)
+            self._beat_watchdog(held)
         except GuardError as error:
             raise Refused(refusal_of(error), ended=True) from error
-        put_back, lease.put_back = lease.put_back, False
-        notes, self._notes = (*self._notes, *lease.new_notes()), []
+        put_back, held.put_back = held.put_back, False
+        notes, self._notes = (*self._notes, *held.new_notes()), []
         return Beaten(put_back=put_back, notes=notes)
 
     def _restore(self, request: Request) -> PutBack:
@@ -237,7 +232,7 @@ class Conversation:
     def _end_leases(self, request: Request) -> LeasesEnded:
         if not self._peer.is_user(0):
             raise refused(Code.NOT_ALLOWED, "only root ends leases of others, and not the root of a container")
-        if self._lease is not None:  # which its client would not keep up meanwhile
+        if self._held is not None:  # which its client would not keep up meanwhile
             raise refused(Code.TOO_MANY, "this connection has a lease itself; end others' by another connection")
         deadline_s = time.monotonic() + LEASES_END_S
         ended = []

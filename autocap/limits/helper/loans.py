@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from autocap.limits.helper.protocol import Holder, Lease, Restored
+from autocap.limits.helper.protocol import Holder, LeaseStatus, Restored
 from autocap.wire.who import Peer
 
 
@@ -24,8 +24,8 @@ class Loan:
     restored: tuple[Restored, ...] | None = ()
     over: threading.Event = field(default_factory=threading.Event)
 
-    def shown(self) -> Lease:
-        return Lease(
+    def shown(self) -> LeaseStatus:
+        return LeaseStatus(
             uid=self.peer.uid,
             user=self.peer.name,
             pid=self.peer.pid,
@@ -67,7 +67,7 @@ class Loans:
                     del self._by_uuid[uuid]
         loan.over.set()
 
-    def end(self, uuids: Sequence[str], why: str) -> list[tuple[Loan, Lease]]:
+    def end(self, uuids: Sequence[str], why: str) -> list[tuple[Loan, LeaseStatus]]:
         """Have those end that have one of these devices, which their own threads do; each with how it was before."""
         with self._lock:
             loans = {id(loan): loan for uuid in uuids if (loan := self._by_uuid.get(uuid)) is not None}
@@ -85,7 +85,7 @@ class Loans:
         loan = self._of(uuid)
         return dict(zip(loan.devices, loan.found_w, strict=False)).get(uuid) if loan is not None else None
 
-    def all(self) -> tuple[Lease, ...]:
+    def all(self) -> tuple[LeaseStatus, ...]:
         """Those there are, the longest first."""
         with self._lock:
             loans = {id(loan): loan for loan in self._by_uuid.values()}

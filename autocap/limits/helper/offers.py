@@ -11,8 +11,8 @@ from autocap.limits.helper.protocol import (
     BadMessage,
     Devices,
     Ended,
-    Lease,
     LeasesEnded,
+    LeaseStatus,
     Offer,
     Op,
     Status,
@@ -34,7 +34,7 @@ def offers_at(path: Path) -> dict[str, Offer]:
         connection.close()
 
 
-def leases_at(path: Path) -> tuple[Lease, ...]:
+def leases_at(path: Path) -> tuple[LeaseStatus, ...]:
     """What is lent at the moment. Raises ActuatorUnavailable where no helper answers."""
     connection = connect(path)
     try:

@@ -126,8 +126,8 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """caps_w: last set, `None` where the limit found holds. since: ISO 8601."""
+class LeaseStatus:
+    """One lease. caps_w: last set, `None` where the limit found holds. since: ISO 8601."""
 
     uid: int
     user: str
@@ -139,7 +139,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    leases: tuple[Lease, ...]
+    leases: tuple[LeaseStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Ended:
     """lease: as it was. restored: what became of its limits, in the order lent, nothing where it had not begun; `None`
     where it is not over yet, or that is not known."""
 
-    lease: Lease
+    lease: LeaseStatus
     restored: tuple[Restored, ...] | None
 
 

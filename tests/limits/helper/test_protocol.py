@@ -15,8 +15,8 @@ from autocap.limits.helper.protocol import (
     Devices,
     Ended,
     Holder,
-    Lease,
     LeasesEnded,
+    LeaseStatus,
     Lent,
     Offer,
     Op,
@@ -135,7 +135,7 @@ OFFER = Offer(
     lent_to=Holder(uid=1, pid=None),
 )  # fmt: skip
 RESTORED = Restored(uuid="u", original_w=None, final_w=1.5, restored=False, note="a", failure="b")
-LEASE = Lease(uid=1, user="a", pid=2, devices=("u",), caps_w=(None,), since="s")
+LEASE = LeaseStatus(uid=1, user="a", pid=2, devices=("u",), caps_w=(None,), since="s")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from autocap.plugins.fleet.budget.curves import JobCurve
 
+SLACK_W = 5.0  # that a cap stays above the draw of a job whom it does not bind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -51,21 +53,21 @@ class Account:
         """What it takes of the budget, whatever it draws."""
         return self.curve.devices * self.standing_w
 
-    def wanted(self, slack_w: float) -> JobCurve:
+    def wanted(self) -> JobCurve:
         """The curve, up to what its devices draw and some slack: a cap above that is of no use to it."""
-        curve = self.curve if self.draw_w is None else self.curve.up_to(self.draw_w + slack_w)
+        curve = self.curve if self.draw_w is None else self.curve.up_to(self.draw_w + SLACK_W)
         return curve if self.weight is None else replace(curve, weight=self.weight)
 
-    def drew(self, watts: float, slack_w: float) -> bool:
+    def drew(self, watts: float) -> bool:
         """Take in what a device draws at most; whether that changes what the job wants. A cap binds where the draw
         comes near it: then the draw says nothing of what the job would take."""
         before_w = self.draw_w
-        if watts > self.standing_w - slack_w / 2:
+        if watts > self.standing_w - SLACK_W / 2:
             self.draw_w = None
-        elif self.draw_w is not None or watts + slack_w <= self.standing_w:
+        elif self.draw_w is not None or watts + SLACK_W <= self.standing_w:
             self.draw_w = watts
         if before_w is None or self.draw_w is None:
             return before_w is not self.draw_w
-        if abs(before_w - self.draw_w) < slack_w:
+        if abs(before_w - self.draw_w) < SLACK_W:
             self.draw_w = before_w
         return self.draw_w != before_w

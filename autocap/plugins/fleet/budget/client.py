@@ -1,63 +1,50 @@
-"""A guardian of devices that a budget's manager lends: to a session what `autocap.limits.Guardian` is, below a
-ceiling that the manager may change at any moment.
+"""A guardian of devices that a budget's manager lends, below a ceiling that it may change at any moment.
 
-The manager has the lock, the journal and the watchdog. Whatever becomes of us, it gives the devices what the budget
-gives them; the limits that it found are back when the budget ends.
+Whatever becomes of us, the manager gives the devices what the budget gives them; the limits that it found are back when
+the budget ends.
 """
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.errors import GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
-from autocap.limits.times import ANSWER_WITHIN_S, LATER_S, SOON_S, WAS_STOPPED_S
+from autocap.limits.peer_guardian import MOST_UNANSWERED, PeerGuardian, beaten
+from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.calling import Call, call
 from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
 
-_MOST_UNANSWERED = 8
 
+class BudgetGuardian(PeerGuardian):
+    """Has the devices of one job lent by the manager of a budget.
 
-class BudgetGuardian:
-    """Has the devices of one job lent by the manager of a budget, from `__enter__` to `__exit__`. To be used from one
-    thread.
-
-    gpus: the devices, in the order of all caps given and limits returned. path: of the manager's socket. job: whose
-    devices they are. ceiling_w: the highest cap for now, watts.
+    path: of the manager's socket. job: whose devices they are. ceiling_w: the highest cap for now, watts.
 
     Entering raises NoBudget where no manager answers, DeviceLocked where another tuner has a device, and
     LimitNotPermitted where one is not lent.
     """
 
     def __init__(self, *, gpus: Sequence[GpuInfo], path: Path, job: ProcessId | None) -> None:
-        self._gpus, self._path = tuple(gpus), path
+        super().__init__([gpu.uuid for gpu in gpus])
+        self._path = path
         self._job_pid = os.getpid() if job is None else job.pid
-        self._pid = os.getpid()
         self._call: Call | None = None
-        self._notes: list[str] = []
-        self._put_back = False
         self._published: Known | None = None
-        self.original_w: tuple[float | None, ...] = ()
         self.ceiling_w: float | None = None
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What happened that the user should know: sentences, the oldest first."""
-        return tuple(self._notes)
-
-    def __enter__(self) -> "BudgetGuardian":
+    def __enter__(self) -> Self:
         self._call = call([self._path])
         try:
-            devices = tuple(gpu.uuid for gpu in self._gpus)
-            joined = self._call.ask(Join(devices=devices, pid=self._job_pid), Joined)
-            if len(joined.original_w) != len(self._gpus):
+            joined = self._call.ask(Join(devices=self._uuids, pid=self._job_pid), Joined)
+            if len(joined.original_w) != len(self._uuids):
                 raise PeerLost("the budget's manager answered something else than it was asked")
             self.original_w, self.ceiling_w = joined.original_w, joined.ceiling_w
             self._notes += joined.notes
@@ -67,8 +54,8 @@ class BudgetGuardian:
             raise
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if os.getpid() == self._pid and self._call is not None:
+    def _end(self) -> None:
+        if self._call is not None:
             with suppress(GuardError):
                 self._call.ask(Leave(), Left, ANSWER_WITHIN_S)
         self._drop()
@@ -76,24 +63,18 @@ class BudgetGuardian:
     def rehearse(self) -> None:
         """What is not permitted has shown when the devices were lent."""
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        """Have a cap set on each device, watts; one above the ceiling becomes the ceiling. Raises GuardError where the
-        manager is gone, and LimitRefused for a cap that a device does not take."""
+    def _set(self, caps_w: tuple[float, ...]) -> None:
+        """As PeerGuardian has it; a cap above the ceiling becomes the ceiling."""
         there = self._there()
-        there.ask(Set(watts=tuple(map(float, caps_w))), Done)
+        there.ask(Set(watts=caps_w), Done)
         self._hear(there)
 
-    def beat(self) -> bool:
-        """Tell the manager that all is well; at least every half second. Whether other caps were, or may have been, set
-        since the last beat. Raises GuardError where the manager is gone."""
-        if self._call is None:  # that was said
+    def _listen(self) -> bool:
+        if self._call is None:
             return False
-        there = self._there()
-        was_silent = time.monotonic() - there.heard_s > WAS_STOPPED_S
+        there = self._call
         try:
-            if there.unanswered < _MOST_UNANSWERED:
-                there.post(Beat())
-            for answer in there.drain(LATER_S if was_silent else SOON_S):
+            for answer in beaten(there, Beat()):
                 if isinstance(answer, Refusal):
                     raise error_of(answer)
             self._hear(there)
@@ -105,12 +86,10 @@ class BudgetGuardian:
                 f"{error}; the limits found are put back by it, or by its watchdog, and the budget holds the job again "
                 "once it is started again"
             ) from error
-        happened, self._put_back = self._put_back, False
-        return happened
+        return True
 
     def restore(self) -> tuple[Restored, ...]:
         """Leave the devices with what the budget gives them. Caps may be set again."""
-        found = [(gpu.uuid, original_w) for gpu, original_w in zip(self._gpus, self.original_w, strict=True)]
         try:
             self.set_caps([self._below_ceiling_w(original_w) for original_w in self.original_w])
         except (GuardError, LimitRefused) as error:
@@ -118,16 +97,16 @@ class BudgetGuardian:
             self._drop()
             return tuple(
                 Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=f"{uuid}: {note}")
-                for uuid, original_w in found
+                for uuid, original_w in self._found
             )
-        return tuple(self._left(uuid, original_w) for uuid, original_w in found)
+        return tuple(self._left(uuid, original_w) for uuid, original_w in self._found)
 
     def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
         """Let the manager know what is known of the job, where that has changed. Raises GuardError where it is gone."""
         there = self._there()
         found_w = min((limit_w for limit_w in self.original_w if limit_w is not None), default=0.0)
         known = known_of(curve, found_w, searching=searching, max_slowdown=max_slowdown)
-        if known != self._published and there.unanswered < _MOST_UNANSWERED:
+        if known != self._published and there.unanswered < MOST_UNANSWERED:
             self._published = known
             there.post(known)
 
@@ -137,8 +116,7 @@ class BudgetGuardian:
         return Restored(uuid=uuid, original_w=original_w, final_w=left_w, restored=True if there_already else None)
 
     def _below_ceiling_w(self, cap_w: float | None) -> float:
-        limits_w = [w for w in (cap_w, self.ceiling_w) if w is not None]
-        return min(limits_w)
+        return min(w for w in (cap_w, self.ceiling_w) if w is not None)
 
     def _hear(self, there: Call) -> None:
         """Take in what the manager has told of."""
@@ -149,8 +127,7 @@ class BudgetGuardian:
         there.told.clear()
 
     def _there(self) -> Call:
-        if os.getpid() != self._pid:
-            raise GuardError(f"the guardian belongs to PID {self._pid}, not to its forked child {os.getpid()}")
+        self._require_own_process()
         if self._call is None:
             raise GuardError("the budget's manager is gone, so no cap is set any more; start again")
         return self._call

@@ -12,40 +12,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autocap.limits.times import LEASE_S
 from autocap.plugins.fleet.budget.account import Account
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.lending import Loans
-from autocap.plugins.fleet.budget.orders import EVERY_S, Decision, Orders
+from autocap.plugins.fleet.budget.orders import Decision, Orders
 from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
 from autocap.plugins.fleet.config import Policy
 
-__all__ = ["EVERY_S", "Decision", "Ledger"]
-
 
 class Ledger(Orders):
-    """budget_w: watts for all. step_w: of caps; less is no reason to disturb a job. slack_w: that a cap stays above the
-    draw of a job whom it does not bind. reserved_w: for what is no job, such as the machines themselves, and for the
-    sensors' errors. every_s: seconds between two times at which caps are shared
-    anew, unless somebody needs room at once. lease_s: after which a job that was not heard of is at its lowest cap by
-    itself.
+    """budget_w: watts for all. step_w: of caps; less is no reason to disturb a job."""
 
-    Times are seconds on one clock that does not go back.
-    """
-
-    def __init__(
-        self,
-        budget_w: float,
-        *,
-        step_w: float = STEP_W,
-        slack_w: float = 5.0,
-        policy: Policy = Policy.FAIR,
-        reserved_w: float = 0.0,
-        every_s: float = EVERY_S,
-        lease_s: float = LEASE_S,
-    ) -> None:
-        super().__init__(budget_w, policy=policy, reserved_w=reserved_w, every_s=every_s, lease_s=lease_s)
-        self._step_w, self._slack_w, self._loans = step_w, slack_w, Loans()
+    def __init__(self, budget_w: float, *, step_w: float = STEP_W, policy: Policy = Policy.FAIR) -> None:
+        super().__init__(budget_w, policy=policy)
+        self._step_w, self._loans = step_w, Loans()
 
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and its devices draw nothing of this budget any more."""
@@ -71,19 +51,17 @@ class Ledger(Orders):
 
     def drew(self, name: str, watts: float) -> None:
         """What one of its devices draws at most, such as the upper quantile of the last seconds, watts."""
-        self._stale |= self._accounts[name].drew(watts, self._slack_w)
+        self._stale |= self._accounts[name].drew(watts)
 
     def decide(self, t_s: float) -> Decision:
         self._stale |= self._loans.is_over(t_s)
         return super().decide(t_s)
 
     def _share(self, t_s: float) -> None:
-        there = [one for one in self._accounts.values() if one.lost_s is None]
+        there, budget_w = list(self), self._budget_w - self._reserved_w
         if not there:
             return
-        gone_w = sum(one.charged_w for one in self._accounts.values() if one.lost_s is not None)
-        budget_w = self._budget_w - self._reserved_w - gone_w
-        curves = Curves.of([one.wanted(self._slack_w) for one in there])
+        curves = Curves.of([one.wanted() for one in there])
         caps_w = self._in_steps(there, curves, budget_w)
         if self._policy is not Policy.ENERGY:
             lent = np.array(self._loans.choose(t_s, there, caps_w, budget_w))

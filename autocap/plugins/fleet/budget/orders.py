@@ -17,7 +17,7 @@ from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.config import Policy
 
-EVERY_S = 5.0
+EVERY_S = 5.0  # between two times at which shares are given anew, unless somebody needs room at once
 ROUNDING_W = 1e-6
 
 
@@ -32,18 +32,13 @@ class Decision:
 
 
 class Orders(ABC):
-    """budget_w: watts for all. reserved_w: of these, for what is nobody's. every_s: seconds between two times at which
-    they are shared anew, unless somebody needs room at once. lease_s: after which one that was not heard of is at its
-    lowest share by itself.
+    """budget_w: watts for all.
 
     Times are seconds on one clock that does not go back.
     """
 
-    def __init__(
-        self, budget_w: float, *, policy: Policy, reserved_w: float = 0.0, every_s: float, lease_s: float
-    ) -> None:
-        self._budget_w, self._reserved_w, self._policy = budget_w, reserved_w, policy
-        self._every_s, self._lease_s = every_s, lease_s
+    def __init__(self, budget_w: float, *, policy: Policy) -> None:
+        self._budget_w, self._reserved_w, self._policy = budget_w, 0.0, policy
         self._accounts: dict[str, Account] = {}
         self._shared_s = -np.inf
         self._stale = self._urgent = False
@@ -97,27 +92,13 @@ class Orders(ABC):
         if account.order is not None:
             account.order = replace(account.order, name=other)
 
-    def lost(self, t_s: float, name: str) -> None:
-        """Whoever sets its caps is silent, and was last heard of at t_s."""
-        account = self._accounts[name]
-        if account.lost_s is None:
-            account.lost_s = t_s
-
-    def heard(self, name: str, cap_w: float) -> None:
-        """Whoever sets its caps is back. cap_w: in force."""
-        account = self._accounts[name]
-        if account.lost_s is not None:
-            account.lost_s, account.order, account.told = None, None, False
-            account.ordered_w = account.standing_w = cap_w
-            self._stale = self._urgent = True
-
     def budget(self, t_s: float, watts: float) -> None:
         """From now on there are so many."""
         if watts != self._budget_w:
             self._budget_w, self._stale, self._urgent = watts, True, True
 
     def reserve(self, watts: float) -> None:
-        """For what is no job."""
+        """For what is no job, such as the machines themselves, and for the sensors' errors."""
         if watts != self._reserved_w:
             self._reserved_w, self._stale = watts, True
             self._urgent |= self.room_w < 0
@@ -135,8 +116,7 @@ class Orders(ABC):
 
     def decide(self, t_s: float) -> Decision:
         """What is to be ordered now. To be asked often: also whether those were lowered who make room for others."""
-        self._end_leases(t_s)
-        if self._stale and (self._urgent or t_s >= self._shared_s + self._every_s):
+        if self._stale and (self._urgent or t_s >= self._shared_s + EVERY_S):
             self._shared_s, self._stale, self._urgent = t_s, False, False
             self._share(t_s)
         orders = (*self._lower(t_s), *self._raise(t_s), *self._again(t_s))
@@ -144,13 +124,6 @@ class Orders(ABC):
         if short_w <= ROUNDING_W:
             return Decision(orders=orders)
         return Decision(orders=orders, short_w=short_w, pause=self._to_pause(short_w))
-
-    def _end_leases(self, t_s: float) -> None:
-        for account in self._accounts.values():
-            if account.lost_s is not None and t_s >= account.lost_s + self._lease_s:
-                if account.standing_w > account.lowest_w:
-                    self._stale = self._urgent = True
-                account.ordered_w = account.standing_w = min(account.standing_w, account.lowest_w)
 
     def _lower(self, t_s: float) -> list[Order]:
         orders = []

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from autocap.plugins.fleet.budget.account import SLACK_W
 from autocap.plugins.fleet.budget.curves import Floats, JobCurve
 from autocap.records import Reading
 
-_SLACK_W = 5.0  # that a cap stays above the draw that it does not bind, as of jobs that nobody tunes
 _SURE_S, _KEPT_S = 30.0, 60.0  # without a cap that binds, until the draw is one that none would; of which it is read
 _READ_S = 10.0  # of readings at least
 _STEEP, _ROUNDING_W = 0.1, 1.0
@@ -42,7 +42,7 @@ class Unbound:
         bound_w = max((cap_w for one, cap_w in there if _binds(one, cap_w)), default=0.0)
         if not bound_w:
             self._draws_w.append((t_s, max(draws_w)))
-        self._bound.append((t_s, bound_w > self._upper_w() + _SLACK_W / 2))
+        self._bound.append((t_s, bound_w > self._upper_w() + SLACK_W / 2))
         if sum(is_bound for _, is_bound in self._bound) > (1 - _UPPER) * 2 * len(self._bound):
             self._draws_w.clear()
             self.since_s = t_s
@@ -60,7 +60,7 @@ class Unbound:
 
 def _binds(reading: Reading, cap_w: float) -> bool:
     assert reading.power_w is not None
-    return bool(reading.cap_binding) or reading.power_w + _SLACK_W / 2 > cap_w
+    return bool(reading.cap_binding) or reading.power_w + SLACK_W / 2 > cap_w
 
 
 def _forget(series: deque[tuple[float, T]], before_s: float) -> None:
@@ -96,7 +96,7 @@ def doubt(said: JobCurve, worst: JobCurve, drawn_w: float | None) -> str | None:
         return _not_followed(f"{says}, more than twice what a slower clock could")
     if drawn_w is None:
         return None
-    enough_w = drawn_w + _SLACK_W
+    enough_w = drawn_w + SLACK_W
     costs = float(np.interp(enough_w, said.caps_w, least) - said.slowdown.min())
     if costs <= _HURTS:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autocap.errors import DeviceLocked, LimitRefused
-from autocap.limits.helper.lease import refusal_of
+from autocap.limits.helper.lent_devices import refusal_of
 from autocap.limits.times import HANG_S
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.words import (

@@ -1,4 +1,4 @@
-"""Guards the limits of all nodes at once: to a session what `autocap.limits.Guardian` is.
+"""Guards the limits of all nodes at once.
 
 Each agent has a guardian of its own, which puts the limits back whatever becomes of us or of the way to it. Here they
 are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all. While
@@ -6,10 +6,11 @@ one of them is not heard, all limits are as they were found.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from itertools import islice
 
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
+from autocap.limits.peer_guardian import PeerGuardian
 from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S
 from autocap.plugins.fleet.nodes.agents import Agent
 from autocap.plugins.fleet.nodes.fleet import Fleet
@@ -18,53 +19,36 @@ from autocap.plugins.fleet.nodes.protocol import Deed, Done, Fault
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
 
 
-class ClusterGuardian:
+class ClusterGuardian(PeerGuardian):
     """fleet: whose agents have all found their devices, and guard them. look: what became of the limits of nodes whose
     agents are gone, by their numbers; waits for it."""
 
     def __init__(
         self, fleet: Fleet, look: Callable[[Sequence[Agent]], Mapping[int, tuple[Restored, ...]]] = lambda gone: {}
     ) -> None:
+        every = fleet.found or ()
+        super().__init__([gpu.uuid for found in every for gpu in found.gpus])
+        self.original_w = tuple(limit_w for found in every for limit_w in found.original_w)
         self._fleet, self._look = fleet, look
-        self._found = fleet.found or ()
         self._gave_up = self._is_ending = False
         self._late_s: float | None = None  # since when a cap is not set, as an agent that speaks has not answered
         fleet.guarded, self._is_paused = True, False  # paused: as an agent is not heard
 
-    @property
-    def original_w(self) -> tuple[float | None, ...]:
-        """The limits found on arrival, watts, node by node."""
-        return tuple(limit_w for found in self._found for limit_w in found.original_w)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """They come with the samples."""
-        return ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def _end(self) -> None:
         self._fleet.do(Deed.END, to=self._fleet.reachable)
 
     def rehearse(self) -> None:
         """Have the limits requested that are there already. Raises as `set_caps`."""
-        self._carry_out(Deed.REHEARSE, self.original_w)
+        self._carry_out(Deed.REHEARSE)
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        """Have a cap requested of each device, watts, and see that it holds.
+    def _set(self, caps_w: tuple[float, ...]) -> None:
+        left_w = iter(caps_w)
+        sizes = ((agent.number, 0 if agent.found is None else len(agent.found.gpus)) for agent in self._fleet.agents)
+        self._carry_out(Deed.SET, {number: tuple(islice(left_w, size)) for number, size in sizes})
 
-        Raises LimitRefused where a device does not take it, GuardError where it cannot be guarded, somebody else has
-        changed a limit, or an agent does not answer.
-        """
-        self._carry_out(Deed.SET, caps_w)
-
-    def beat(self) -> bool:
-        """Say a word to all agents; whether limits were put back since the last time. Once the job has ended on a node,
-        those of the others are put back, for good; while an agent is not heard, they are as well.
-
-        Raises GuardError, once, where one of them is gone.
-        """
+    def _listen(self) -> bool:
+        """Once the job has ended on a node, the limits of the others are put back, for good; while an agent is not
+        heard, they are as well."""
         self._fleet.tend()
         trouble = self._fleet.trouble
         if trouble is None and self._fleet.ending and not self._is_ending:
@@ -76,7 +60,10 @@ class ClusterGuardian:
         if self._gave_up or self._is_ending:
             return False
         self._pause()
-        return not self._is_paused and self._fleet.take_put_back()
+        if self._is_paused:
+            return False
+        self._put_back = self._fleet.take_put_back()
+        return True
 
     def restore(self) -> tuple[Restored, ...]:
         """Have all limits put back; what became of each. Where an agent is gone, its node is looked at anew."""
@@ -86,7 +73,9 @@ class ClusterGuardian:
         else:
             self._gave_up = True
             answers = fleet.end(trouble)
-            gone = [agent for agent in fleet.agents if not (_answered(answers, agent) or agent.restored)]
+            for number, answer in answers.items():
+                fleet.agents[number].restored = answer.restored or fleet.agents[number].restored
+            gone = [agent for agent in fleet.agents if not agent.restored]
             for number, restored in (self._look(gone) if gone else {}).items():
                 fleet.agents[number].restored = restored
         return tuple(
@@ -102,21 +91,15 @@ class ClusterGuardian:
         if self._is_paused and not was_paused:
             fleet.do(Deed.RESTORE, to=[number for number in fleet.reachable if number not in fleet.unheard])
 
-    def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
-        fleet, at, caps = self._fleet, 0, {}
-        for agent, found in zip(fleet.agents, self._found, strict=True):
-            size = len(found.gpus)
-            caps[agent.number] = tuple(cap_w for cap_w in caps_w[at : at + size] if cap_w is not None)
-            at += size
-        if at != len(caps_w):
-            raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
+    def _carry_out(self, what: Deed, caps_w: Mapping[int, tuple[float, ...]] | None = None) -> None:
+        fleet = self._fleet
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
         if self._is_ending:
             raise GuardError("the job has ended on a node, so no limit is set on the others any more")
         if what is Deed.SET and self._is_paused:  # it is asked for again once they are heard
             return
         within_s = DEED_WITHIN_S if what is Deed.SET else BEGINNING_S
-        answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
+        answers = fleet.do(what, caps_w, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
         late = [
@@ -155,10 +138,6 @@ class ClusterGuardian:
         fleet.do(Deed.RESTORE, to=fleet.reachable)
         fleet.ask_again()
         return True
-
-
-def _answered(answers: Mapping[int, Done], agent: Agent) -> tuple[Restored, ...]:
-    return answers[agent.number].restored if agent.number in answers else ()
 
 
 def _restored(agent: Agent, answer: Done | None, *, is_asked: bool) -> tuple[Restored, ...]:

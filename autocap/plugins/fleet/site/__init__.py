@@ -18,7 +18,7 @@ node its part. Both speak lines of `nodes.protocol` over the engine's step, or i
   once the sum of what may be in force, with the raise, is within the budget: a lower part counts from when the node has
   confirmed it (`budget.orders`).
 - **A part is a lease.** It holds for 2 s after the latest answer of the node's that it knows to be heard
-  (`nodes.agent.lease`: a word alone proves nothing, as it may be old, or of a site that cannot hear us). Then
+  (`autocap.limits.lease`: a word alone proves nothing, as it may be old, or of a site that cannot hear us). Then
   the node falls to its floor by itself. It takes a part again when it knows itself heard again, and never takes one
   from words that are older. Budgets below the sum of all floors are refused.
 - **Who is not heard** is charged with the part until 3 s after the latest answer, then with its floor, and with the

@@ -13,30 +13,20 @@ import numpy as np
 from autocap.limits.times import LEASE_S, NODE_SILENT_S, SITE_GONE_S
 from autocap.plugins.fleet.budget.account import Account, Order
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve
-from autocap.plugins.fleet.budget.orders import EVERY_S, ROUNDING_W, Orders
+from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision, Orders
 from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 
 
 class Parts(Orders):
-    """budget_w: watts for all nodes. step_w: of the caps of their jobs. The account of a node is of its part: the cap
-    of an order is that.
+    """budget_w: watts for all nodes. The account of a node is of its part: the cap of an order is that.
 
     A lease, from the last answer that we heard, is what a node has for itself, and a second to lower its caps.
     """
 
-    def __init__(
-        self,
-        budget_w: float,
-        *,
-        policy: Policy = Policy.FAIR,
-        step_w: float = STEP_W,
-        every_s: float = EVERY_S,
-        lease_s: float = LEASE_S,
-    ) -> None:
-        super().__init__(budget_w, policy=policy, every_s=every_s, lease_s=lease_s)
-        self._step_w = step_w
+    def __init__(self, budget_w: float, *, policy: Policy = Policy.FAIR) -> None:
+        super().__init__(budget_w, policy=policy)
         self.books: dict[str, Books] = {}
         self._heard_s: dict[str, float] = {}
         self._answered_s: dict[str, float] = {}
@@ -89,7 +79,7 @@ class Parts(Orders):
         if name in self.books and name not in self._gone:
             self._gone.add(name)
             self[name].told, self[name].order = False, None
-            self.lost(t_s, name)
+            self._lose(t_s, name)
 
     def is_heard(self, name: str) -> bool:
         """Whether it has a part in what is shared."""
@@ -99,8 +89,14 @@ class Parts(Orders):
         """For how long it has said nothing; 0 before it has said anything."""
         return t_s - self._heard_s.get(name, t_s)
 
-    def lost(self, t_s: float, name: str) -> None:
-        super().lost(t_s, name)
+    def decide(self, t_s: float) -> Decision:
+        self._end_leases(t_s)
+        return super().decide(t_s)
+
+    def _lose(self, t_s: float, name: str) -> None:
+        """It is silent, and was last heard of at t_s."""
+        if self[name].lost_s is None:
+            self[name].lost_s = t_s
         self._stale = True
         self._urgent |= self.room_w < -ROUNDING_W
 
@@ -108,12 +104,12 @@ class Parts(Orders):
         for account in self:
             name = account.name
             if account.lost_s is None and t_s > self._heard_s[name] + NODE_SILENT_S:
-                self.lost(self._heard_s[name], name)
+                self._lose(self._heard_s[name], name)
             if account.lost_s is None:
                 continue
             if name in self._gone or t_s >= self._answered_s[name] + SITE_GONE_S:
                 may_w = max(self.books[name].found_w, self.books[name].floor_w)
-            elif t_s >= account.lost_s + self._lease_s:
+            elif t_s >= account.lost_s + LEASE_S:
                 may_w = min(account.standing_w, account.lowest_w)
             else:
                 continue
@@ -131,7 +127,7 @@ class Parts(Orders):
         if jobs:
             curves = Curves.of([curve_of(job) for _, job in jobs])
             held_w = np.array([self._caps_w.get((node, job.name), np.nan) for node, job in jobs])
-            caps_w = in_steps(curves, left_w, self._policy, held_w, self._step_w)
+            caps_w = in_steps(curves, left_w, self._policy, held_w, STEP_W)
             self._caps_w = {(node, job.name): float(w) for (node, job), w in zip(jobs, caps_w, strict=True)}
             for (node, job), cap_w in zip(jobs, caps_w, strict=True):
                 targets_w[node] += len(job.uuids) * float(cap_w)

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autocap.limits.times import LEASE_S
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
-from autocap.plugins.fleet.budget.ledger import EVERY_S, Decision, Ledger
+from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.lending import LOAN_S
+from autocap.plugins.fleet.budget.orders import EVERY_S, Decision
 from autocap.plugins.fleet.config import Policy
 
 LOW_W, HIGH_W, STEP_W = 100.0, 300.0, 5.0
@@ -23,13 +23,13 @@ def unused(devices: int = 1) -> JobCurve:
     return JobCurve(caps_w=np.array([LOW_W]), slowdown=np.array([0.0]), energy=np.array([1.0]), devices=devices)
 
 
-def ledger(budget_w: float, **more: float) -> Ledger:
-    return Ledger(budget_w, step_w=STEP_W, **more)  # type: ignore[arg-type]  # numbers alone
+def ledger(budget_w: float, policy: Policy = Policy.FAIR) -> Ledger:
+    return Ledger(budget_w, step_w=STEP_W, policy=policy)
 
 
-def joined(names: str, budget_w: float, *, cap_w: float = LOW_W, **more: float) -> Ledger:
+def joined(names: str, budget_w: float, *, cap_w: float = LOW_W, policy: Policy = Policy.FAIR) -> Ledger:
     """One that jobs of these names, alike, have just joined."""
-    book = ledger(budget_w, **more)
+    book = ledger(budget_w, policy)
     for name in names:
         book.join(0.0, name, prior(LOW_W, HIGH_W), cap_w)
     return book
@@ -103,17 +103,6 @@ def test_a_change_of_less_than_a_step_disturbs_nobody() -> None:
     assert book.decide(10.0).orders == ()
 
 
-def test_a_lost_job_counts_with_all_it_had_until_its_lease_has_ended() -> None:
-    book = joined("ab", 400.0)
-    confirmed(book, 0.0)
-    book.lost(10.0, "a")
-    assert book.decide(10.0 + LEASE_S - 0.01).orders == ()
-    assert caps_of(book.decide(10.0 + LEASE_S)) == {"b": 300.0}
-    book.confirm("b", book["b"].order.serial)  # type: ignore[union-attr]  # it was just given
-    book.heard("a", LOW_W)
-    assert confirmed(book, 20.0) == {"a": 200.0, "b": 200.0}
-
-
 def test_an_order_that_nobody_confirms_is_given_again() -> None:
     book = ledger(400.0)
     book.join(0.0, "a", prior(LOW_W, HIGH_W), LOW_W)
@@ -149,7 +138,8 @@ def test_a_device_that_nobody_uses_keeps_its_lowest_cap() -> None:
 
 
 def test_what_is_reserved_is_no_jobs() -> None:
-    book = joined("ab", 500.0, reserved_w=100.0)
+    book = joined("ab", 500.0)
+    book.reserve(100.0)
     assert confirmed(book, 0.0) == {"a": 200.0, "b": 200.0}
     book.reserve(200.0)
     assert confirmed(book, 0.1) == {"a": 150.0, "b": 150.0}
@@ -236,14 +226,13 @@ class World(RuleBasedStateMachine):
 
     @initialize(budget_w=st.floats(50, 3000), policy=st.sampled_from(Policy), reserved_w=st.floats(0, 100))
     def begin(self, budget_w: float, policy: Policy, reserved_w: float) -> None:
-        self.book = Ledger(budget_w, step_w=STEP_W, policy=policy, reserved_w=reserved_w)
-        self.reserved_w = reserved_w
+        self.book = ledger(budget_w, policy)
+        self.change_reserve(reserved_w)
         self.t_s, self.born = 0.0, 0
         self.caps_w: dict[str, float] = {}
         self.had: dict[str, int] = {}  # the serial of the latest order that was carried out
         self.on_the_way: list[Order] = []
         self.answers: list[Order] = []
-        self.silent_s: dict[str, float] = {}
 
     def names(self) -> list[str]:
         return list(self.caps_w)
@@ -261,23 +250,6 @@ class World(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.names()))
         self.book.leave(self.t_s, name)
         del self.caps_w[name]
-        self.silent_s.pop(name, None)
-
-    @precondition(lambda self: self.caps_w)
-    @rule(data=st.data())
-    def fall_silent(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.names()))
-        self.silent_s.setdefault(name, self.t_s)
-        self.book.lost(self.t_s, name)
-
-    @precondition(lambda self: self.silent_s)
-    @rule(data=st.data())
-    def come_back(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.silent_s)))
-        del self.silent_s[name]
-        self.on_the_way = [order for order in self.on_the_way if order.name != name]  # of the old connection
-        self.answers = [order for order in self.answers if order.name != name]
-        self.book.heard(name, self.caps_w[name])
 
     @rule(watts=st.floats(50, 3000))
     def change_budget(self, watts: float) -> None:
@@ -297,10 +269,6 @@ class World(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 4))
     def pass_time(self, seconds: float) -> None:
         self.t_s += seconds
-        for name, since_s in self.silent_s.items():
-            if self.t_s >= since_s + LEASE_S:  # it lowers itself
-                self.caps_w[name] = min(self.caps_w[name], LOW_W)
-                self.on_the_way = [order for order in self.on_the_way if order.name != name]
 
     @rule()
     def decide(self) -> None:
@@ -308,7 +276,6 @@ class World(RuleBasedStateMachine):
         decision = self.book.decide(self.t_s)
         self.on_the_way += decision.orders
         assert self.book.room_w >= min(before_w, 0) - 1e-3  # nothing that was decided takes more than there is
-        assert all(order.name not in self.silent_s for order in decision.orders)
 
     @precondition(lambda self: self.on_the_way)
     @rule(data=st.data())
@@ -338,9 +305,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def come_to_rest(self) -> None:
         """Everything arrives: then the budget is kept, or all are at their lowest caps."""
-        self.t_s += EVERY_S + LEASE_S
-        for name in self.silent_s:
-            self.caps_w[name] = min(self.caps_w[name], LOW_W)
+        self.t_s += EVERY_S
         for _ in range(4):
             for order in self.book.decide(self.t_s).orders:
                 self.caps_w[order.name] = order.cap_w

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, assert_never
 from autocap.clock import Clock
 from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
-from autocap.limits.times import BEAT_APART_S, JOB_GONE_S, PUT_BACK_AGAIN_S, SUSPENDED_S, WAS_STOPPED_S, WITH_US_S
-from autocap.plugins.fleet.nodes.agent.lease import Lease
+from autocap.limits.lease import Lease
+from autocap.limits.times import (
+    ALONE_S,
+    BEAT_APART_S,
+    HOLDS_S,
+    JOB_GONE_S,
+    PUT_BACK_AGAIN_S,
+    SUSPENDED_S,
+    WAS_STOPPED_S,
+    WITH_US_S,
+)
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
     Deed,
@@ -50,7 +59,7 @@ class Agent:
         self, number: int, clock: Clock, say: Callable[[FromAgent], None], prepare: Callable[[Begin], "Preparation"]
     ) -> None:
         self._number, self._clock, self._say, self._start = number, clock, say, prepare
-        self._lease = Lease(clock.now())
+        self._lease = Lease(clock.now(), restore_s=HOLDS_S, leave_s=ALONE_S)
         self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)

@@ -9,7 +9,6 @@ from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 
-SLACK_W = 5.0  # that a cap stays above the draw of a job whom it does not bind, as in a ledger
 _DIGITS = 6
 
 
@@ -59,7 +58,7 @@ def _most(steward: Steward, tenant: Tenant) -> float | None:
 
 
 def _curve(steward: Steward, tenant: Tenant) -> dict[str, tuple[float, ...]]:
-    curve = steward.ledger[tenant.name].wanted(SLACK_W)
+    curve = steward.ledger[tenant.name].wanted()
     caps_w, slowdown, energy = (
         tuple(float(f"{value:.{_DIGITS}g}") for value in column)
         for column in (curve.caps_w, curve.slowdown, np.maximum(curve.energy, 1e-6))

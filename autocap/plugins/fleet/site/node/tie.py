@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from autocap.clock import Clock
 from autocap.errors import UsageError
+from autocap.limits.lease import Lease
 from autocap.limits.times import PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.nodes.agent.lease import Lease
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Message
 from autocap.plugins.fleet.nodes.sharing import Books, Share
@@ -33,7 +33,7 @@ class Bond:
 
     def __init__(self, number: int, steward: Steward, now_s: float) -> None:
         self._number, self._steward = number, steward
-        self._lease = Lease(now_s, SITE_GONE_S, PART_HOLDS_S)
+        self._lease = Lease(now_s, restore_s=PART_HOLDS_S, leave_s=SITE_GONE_S)
         self._lease.lapses_at_once()
         self._word, self._serial = 0, 0
         self.policy = Policy.FAIR

@@ -1,4 +1,4 @@
-"""One lease: devices under a guardian, for as long as their client lives and speaks. From one thread."""
+"""A client's devices under a guardian, for as long as it lives and speaks. From one thread."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -34,19 +34,18 @@ def refusal_of(error: AutocapError) -> Refusal:
     return Refusal(code=Code.GUARD, text=text)
 
 
-class Lease:
+class LentDevices:
     """From its beginning until `end`. uuids: of the devices, in the order of all caps.
 
-    lent: what the client is told of it. lapsed: the limits are back because the client was silent; it may set again.
-    put_back: it is to be told that limits were put back. Raises Refused where the devices are not to be had; then
-    nothing is held.
+    lent: what the client is told of it. put_back: it is to be told that limits were put back. Raises Refused where the
+    devices are not to be had; then nothing is held.
     """
 
     def __init__(self, house: House, peer: Peer, uuids: Sequence[str]) -> None:
         self._house, self._peer = house, peer
         self._names = ", ".join(uuids)
         self._told = 0
-        self.lapsed, self.put_back = False, False
+        self.put_back = False
         self._devices = _known(house, uuids)
         with ExitStack() as stack:
             try:
@@ -119,8 +118,8 @@ class Lease:
         return restored
 
     def lapse(self, why: str) -> None:
-        """The client has fallen silent: put the limits back, and have it told once it speaks again."""
-        self.lapsed = self.put_back = True
+        """The client has fallen silent: put the limits back, and have it told once it speaks, and may set, again."""
+        self.put_back = True
         self.restore(why)
 
     def require_allowed(self) -> None:
