@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from statistics import median
 
-from bench.faults import helper_faults, helper_job_faults, injections, process_faults, virtual_faults
+from bench.faults import helper_faults, helper_job_faults, injections, process_faults, sudo_faults, virtual_faults
 from bench.faults.outcome import Outcome
 
 _INJECTIONS, _KILLS = 500, 50
@@ -18,8 +18,12 @@ _PROCESS_SHARE = 0.24  # of the injections beside those kills: a real process ta
 _AT_ONCE = 10  # jobs of real processes
 _CROWD = 6  # of those that keep the processors busy, which are left to the end
 _ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
-_GROUPS = {"helper": tuple(helper_faults.KINDS), "helper jobs": tuple(helper_job_faults.KINDS)}  # names of many kinds
-_MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults)
+_GROUPS = {
+    "helper": tuple(helper_faults.KINDS),
+    "helper jobs": tuple(helper_job_faults.KINDS),
+    "sudo": tuple(sudo_faults.KINDS),
+}  # names of many kinds
+_MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults, sudo_faults)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,7 +54,8 @@ def full(count: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[O
         return _all([one for one in drawn if one[0] in virtual_faults.KINDS], real)
     kills = min(kills, count)
     others = round(_PROCESS_SHARE * (count - kills))
-    real = injections.drawn([kind for kind in process_faults.KINDS if kind != _KILLS_KIND], others, seed)
+    of_processes = [*process_faults.KINDS, *sudo_faults.KINDS]
+    real = injections.drawn([kind for kind in of_processes if kind != _KILLS_KIND], others, seed)
     real += [(_KILLS_KIND, seed + number) for number in range(kills)]
     return _all(injections.drawn(tuple(virtual_faults.KINDS), count - len(real), seed), real)
 
@@ -59,7 +64,7 @@ def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) ->
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
-    busy = (process_faults.STARVING, *helper_faults.KINDS, *helper_job_faults.KINDS)
+    busy = (process_faults.STARVING, f"sudo: {process_faults.STARVING}", *helper_faults.KINDS, *helper_job_faults.KINDS)
     for at_once, is_busy in ((_AT_ONCE, False), (_CROWD, True)):
         with ThreadPoolExecutor(at_once) as threads:
             outcomes += _gathered(threads, [one for one in real if (one[0] in busy) is is_busy])

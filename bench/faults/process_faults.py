@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from bench.faults import file_faults, resource_faults, sudo_faults
+from bench.faults import file_faults, resource_faults
 from bench.faults.aftermath import (
     BACK_WITHIN_S,
     CHANGES,
@@ -236,5 +236,4 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "state directory gone and killed": resource_faults.state_directory_gone,
     "killed beside a meter": resource_faults.meter_left,
     STARVING: resource_faults.starved,
-    "sudo: the user tampers": sudo_faults.hostile,
 }

@@ -64,7 +64,9 @@ class Scene(Boards):
         board = FileBoard.create(folder / "machine.json", made)
         super().__init__([board], ARRIVALS_MW, patience_s=_PATIENCE_S, look_s=LOOK_S)
         self.state_dir = folder / "state"
-        self.python, self.rights = sys.executable, Rights()  # of the job and the controller
+        self.python, self.rights = sys.executable, Rights()  # of the controller, and of the job unless it has its own
+        self.job_python: Sequence[str] = ()
+        self.job_rights: Rights | None = None
         # Where a file may hold a few bytes only, a compiled module would be cut short, and every later run would fail.
         own = {"PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
         self.env = environment(folder / "machine.json", plain() | own)
@@ -76,6 +78,9 @@ class Scene(Boards):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Kill what is left. A watchdog leaves by itself, with its controller."""
         for process in (self.controller, self._own_job):
             if process is not None and process.poll() is None:
@@ -100,7 +105,7 @@ class Scene(Boards):
         prepare: called in the controller's process before it is one. command: of `run`, the job
         unless given.
         """
-        command = command or (self.python, *_PLAYER, "--steps")
+        command = command or (*(self.job_python or [self.python]), *_PLAYER, "--steps")
         out = ("--out", str(self.folder / "run"))
         if mode == "attach":
             self.start_job()
@@ -119,8 +124,9 @@ class Scene(Boards):
         """Start the job by itself, as it runs before `attach`."""
         with open(self.folder / "out", "ab") as printed:
             self._own_job = subprocess.Popen(
-                [self.python, *_PLAYER],
-                env=self.env, stdin=subprocess.DEVNULL, stdout=printed, start_new_session=True, **self.rights,
+                [*(self.job_python or [self.python]), *_PLAYER],
+                env=self.env, stdin=subprocess.DEVNULL, stdout=printed, start_new_session=True,
+                **(self.rights if self.job_rights is None else self.job_rights),
             )  # fmt: skip
         self.until(self.computes, "the job computes")
 
@@ -193,6 +199,10 @@ class Scene(Boards):
         return f"the job ended with status {status}" if status else None
 
     def watchdogs(self) -> Sequence[int]:
-        """PIDs of the controller's watchdog."""
+        """PIDs of the watchdog of whoever sets limits."""
+        return [pid for guard in self.guards() for pid in watchdogs_of(guard)]
+
+    def guards(self) -> Sequence[int]:
+        """PIDs of whoever sets limits: the controller."""
         assert self.controller is not None
-        return watchdogs_of(self.controller.pid)
+        return [self.controller.pid]

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,18 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from bench.faults.aftermath import random_moment
+from bench.faults import process_faults
+from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, ended, put_back, random_moment, send
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import ARRIVALS_MW, Scene
+from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
+from bench.faults.sudo_scene import SudoScene
+from bench.helper.people import USER
 
-USER = 54_321  # has no entry in passwd, as in a container
 _SHARED_MEMORY = Path("/dev/shm")
 _KEPT = "what only root may read or write\n"
 _EARLIEST_S = 3.0  # of a hostile act
-_COMMAND = (
-    "/bin/sleep",
-    "30",
-)  # the user's own; the emulated job, which they may not be able to execute, runs beside it
+_LOOKED_AT_S = 0.05
+_ITERATIONS = 300
+# The others are faults of the process that writes the journal, which is not the session here.
+_NOT_HERE = ("no room for the journal", "descriptors used up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,13 @@ class Secret:
 
 def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """The user tampers with a run that they have started under sudo: with its directory, its map and its job."""
-    secret = _under_sudo(scene)
-    scene.start_job()
-    scene.start("run", "--progress", "auto", command=_COMMAND)
+    secret = Secret.make(scene.folder.parent / "secret")
+    scene.start(rng.choice(("run", "attach")))
     random_moment(scene, rng, after_s=_EARLIEST_S)
     act = rng.choice(_ACTS)
     _as_user(act, scene, secret, rng)
     assert scene.controller is not None
-    right = [0, 128 + signal.SIGKILL] if act is _job_killed else [0]
+    right = [0, 1, 128 + signal.SIGKILL] if act is _job_killed else [0]
     if rng.random() < 0.3:
         scene.controller.send_signal(signal.SIGTERM)
         right.append(128 + signal.SIGTERM)
@@ -70,19 +72,6 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     harmed = None if status in right else f"run ended with {status}"
     harmed = secret.gained("\n".join(scene.said())) or _owners(scene) or harmed
     return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
-
-
-def _under_sudo(scene: Scene) -> Secret:
-    """Make the scene's folder the user's, what is root's beside it, and every command one that they type under sudo."""
-    beside = scene.folder.parent
-    beside.chmod(0o755)
-    (scene.folder / "machine.lock").touch()
-    for path in (scene.folder, *scene.folder.iterdir()):
-        os.chown(path, USER, USER)
-    scene.state_dir = beside / "state"
-    scene.env["AUTOCAP_STATE_DIR"] = str(scene.state_dir)
-    scene.env |= {"SUDO_UID": str(USER), "SUDO_GID": str(USER), "SUDO_USER": "mallory"}
-    return Secret.make(beside / "secret")
 
 
 Act = Callable[[Scene, Secret, Random], object]
@@ -183,3 +172,58 @@ def _owners(scene: Scene) -> str | None:
         if path.lstat().st_uid != USER and not path.name.startswith(("machine", "out", "err")):
             return f"{path.name} in the user's folder belongs to root"
     return None
+
+
+def keeper_lost(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Outcome]:
+    """A signal of root's to the keeper: its watchdog puts the limits back, and the job goes on untuned, or tuned again
+    once it is continued."""
+
+    def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+        scene.start(rng.choice(("run", "attach")))
+        scene.until_capped()
+        time.sleep(rng.uniform(0.0, 1.5))
+        guards = scene.guards()
+        for pid in guards:
+            send(pid, signum)
+        within_s = HUNG_BACK_WITHIN_S if signum is signal.SIGSTOP else BACK_WITHIN_S
+        changed, back_s = put_back(scene, within_s=within_s + _LOOKED_AT_S)
+        if signum is signal.SIGSTOP:
+            time.sleep(rng.uniform(0.0, 1.0))
+            for pid in guards:
+                send(pid, signal.SIGCONT)
+        scene.ended_with()
+        return ended(scene, replace(result, changed=changed, back_s=back_s))
+
+    return inject
+
+
+def all_killed(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """SIGKILL to session, keeper and watchdog at once: the next start, or `autocap restore`, puts the limits back."""
+    scene.start("attach")
+    scene.until_capped()
+    time.sleep(rng.uniform(0.0, 1.5))
+    assert scene.controller is not None
+    for pid in (*scene.watchdogs(), *scene.guards(), scene.controller.pid):
+        send(pid, signal.SIGKILL)
+    scene.controller.wait()
+    scene.autocap("restore") if rng.random() < 0.5 else scene.autocap("run", "--no-memory", "--", "true")
+    return ended(scene, replace(result, changed=difference(ARRIVALS_MW, scene.limits_mw())))
+
+
+KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
+    "sudo: the user tampers": hostile,
+    "sudo: keeper killed": keeper_lost(signal.SIGKILL),
+    "sudo: keeper stopped": keeper_lost(signal.SIGSTOP),
+    "sudo: all killed at once": all_killed,
+    **{f"sudo: {name}": inject for name, inject in process_faults.KINDS.items() if name not in _NOT_HERE},
+}
+
+
+def injected(kind: str, seed: int) -> Outcome | None:
+    """The outcome of one injection under sudo; `None` where the job ended before, or where only root can imitate it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="autocap-faults-") as beside,
+        SudoScene(Path(beside) / "job", _ITERATIONS) as scene,
+    ):
+        result = carried_out(KINDS[kind], scene, Random(f"{kind} {seed}"), Outcome(kind=kind, seed=seed))
+        return None if result is None else replace(result, said=scene.said())
