@@ -187,7 +187,7 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     command, parser = parser_of(argv[0] if named else overview().parse_args(argv[:1]).command)
     words, child = split(argv[0], command, argv[1:], parser)
     args = parser.parse_args(words)
-    args.child, args.words = child, argv
+    args.child, args.typed = child, argv
     if getattr(args, "verbose", False):
         log_everything()
     if command.is_session:

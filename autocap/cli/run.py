@@ -33,7 +33,7 @@ class Run:
     def run(self, args: argparse.Namespace) -> int:
         take(args, "run")
         config = options.run_config(args, "run")
-        part_under_sudo(config, config.gpus, args.words)
+        part_under_sudo(config, config.gpus, args.typed)
         with session_clock() as clock:
             from autocap.session.modes import run
 
@@ -68,7 +68,7 @@ class Attach:
             raise UsageError("attach needs a job; give the PID of its process, or its nodes with --nodes WHERE")
         if pid is not None and config.nodes is not None:
             raise UsageError(f"PID {pid} is of this machine, --nodes {config.nodes} of a whole job; drop one of them")
-        part_under_sudo(config, config.gpus, args.words)
+        part_under_sudo(config, config.gpus, args.typed, pid)
         with session_clock() as clock:
             from autocap.session.modes import attach
 

@@ -26,9 +26,11 @@ def main(words: list[str]) -> NoReturn:
     sys.exit(run(told))
 
 
-def part_under_sudo(config: RunConfig, gpus: "Sequence[str] | None", words: "Sequence[str]") -> None:
+def part_under_sudo(
+    config: RunConfig, gpus: "Sequence[str] | None", words: "Sequence[str]", job: int | None = None
+) -> None:
     """Under sudo, be the user from here on: this does not return then. gpus: that --gpus names. words: of the command
-    line. Raises UsageError for what does not work under sudo."""
+    line. job: the PID of one that runs already. Raises UsageError for what does not work under sudo."""
     user = invoking_user()
     if user is None:
         return
@@ -50,6 +52,7 @@ def part_under_sudo(config: RunConfig, gpus: "Sequence[str] | None", words: "Seq
         gpus=None if gpus is None else tuple(gpus),
         min_w=tune.min_cap_w,
         max_w=tune.max_cap_w,
+        job=job,
         observe=tune.observe,
     )
     try:

@@ -31,7 +31,7 @@ class Sweep:
         take(args, "sweep")
         config = sweep_config(args)
         gpus = None if config.gpu_sets is None else [name for names in config.gpu_sets for name in names]
-        part_under_sudo(config.run, gpus, args.words)
+        part_under_sudo(config.run, gpus, args.typed)
         with session_clock() as clock:
             from autocap.sweep.session import sweep
 

@@ -32,6 +32,7 @@ class Question(StrEnum):
     CALLS = auto()  # a counter of the calls that one thread of the user makes
     MORE_RINGS = auto()  # memory for more such counters
     MAPPED = auto()  # a file that a process of the user has loaded
+    GPU_USE = auto()  # which GPUs a process of the job uses, where it is another user's
     METER = auto()  # ipmitool
 
 
@@ -79,6 +80,12 @@ class Keeper:
     def mapped(self, pid: int, addresses: str) -> int:
         """The file that a process has mapped at addresses, as /proc/PID/map_files has them, open for reading."""
         return self._opened(Question.MAPPED, pid=pid, addresses=addresses)
+
+    def gpu_use(self, pid: int) -> tuple[tuple[str, ...], str | None, str | None]:
+        """As `devices.nvml.processes.uses` has it, of a process of the job that was named on the command line."""
+        found = self._ask(Question.GPU_USE, words={"pid": pid}).text
+        files, visible, order = json.loads(found or "")
+        return tuple(files), visible, order
 
     def meter(self) -> tuple[int, int, int]:
         """The standard streams of a shell of root's that asks ipmitool for the node's power once for each line."""

@@ -23,8 +23,8 @@ _KEPT = "what only root may read or write\n"
 _EARLIEST_S = 3.0  # of a hostile act
 _LOOKED_AT_S = 0.05
 _ITERATIONS = 300
-# The others are faults of the process that writes the journal, which is not the session here.
-_NOT_HERE = ("no room for the journal", "descriptors used up")
+# A session's limits on files and descriptors are no fault of whoever writes the journal here.
+_NOT_HERE = ("no room for the journal", "descriptors used up", "run directory's disk full")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,59 @@ def test_a_session_is_the_users_but_for_the_limits(machine: Machine) -> None:
     eventually(lambda: file_device.FileLimits().requested_w(device) == 260.0)
     eventually(lambda: os.listdir(machine.state) == [])
     os.kill(int(pid), signal.SIGKILL)
+
+
+def processes_of(machine: Machine) -> dict[int, list[str]]:
+    """The command lines of all that was started with the machine's variables, by PID."""
+    mark, found = f"MARK={machine.root}".encode(), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_text().split("\0")
+    return {pid: words for pid, words in found.items() if words != [""]}  # not of who has just ended
+
+
+def require_rights(pid: int) -> bool:
+    """Whether a process has root's, and no numpy then; else it is the user's in every way."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    ids = {name: lines[name].split() for name in ("Uid", "Gid")}
+    capabilities = {int(lines[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}
+    if ids["Uid"][0] == "0":
+        assert "numpy" not in Path(f"/proc/{pid}/maps").read_text()
+        return True
+    assert (ids["Uid"], ids["Gid"], capabilities) == ([str(USER.uid)] * 4, [str(USER.gid)] * 4, {0}), pid
+    return False
+
+
+@pytest.mark.parametrize("command", ["run", "attach", "sweep"])
+def test_a_keeper_and_its_watchdog_alone_have_roots_rights(machine: Machine, command: str) -> None:
+    device = file_device.make(machine.root).uuid
+    machine.env["MARK"] = str(machine.root)
+    options = ["--device", f"file:{device}", "--quiet", "--out", "out"]
+    job = ["--", "sh", "-c", "sleep 60"]
+    with subprocess.Popen(["sleep", "60"], user=USER.uid, group=USER.gid) as other:
+        if command == "attach":
+            options, job = ["--pid", str(other.pid), *options], []
+        elif command == "sweep":
+            options += ["--caps", "200", "--repeats", "1", "--no-warm-up", "--cool-down", "0"]
+        session = subprocess.Popen(
+            machine.argv(command, *options, *job), env=machine.env, cwd=machine.home, stdin=subprocess.DEVNULL
+        )
+        seen: set[str] = set()
+        try:
+            while "autocap.limits.watchdog" not in seen:
+                assert session.poll() is None
+                for pid, words in processes_of(machine).items():
+                    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                        before_its_exec = pid == session.pid and not any("autocap.cli.session" in one for one in words)
+                        if not before_its_exec and require_rights(pid):
+                            seen |= {word for word in words if word.startswith("autocap.")}
+        finally:
+            session.kill()
+            session.wait()
+            other.kill()
+    assert seen == {"autocap.limits.keeper.process", "autocap.limits.watchdog"}
+    eventually(lambda: not any("autocap.limits" in word for words in processes_of(machine).values() for word in words))
 
 
 @pytest.mark.parametrize(

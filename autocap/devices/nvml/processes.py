@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.nvml.job_gpus import ProcessFacts
+from autocap.job.keeper import keeper
 from autocap.job.processes import Roots, environment, status, tree
 
 _PROC = Path("/proc")
@@ -42,8 +43,7 @@ def _facts(pid: int, proc: Path) -> ProcessFacts | None:
     ns_pids = tuple(map(int, said.get("NSpid", said["Pid"]).split()))
     uid = int(said["Uid"].split()[0])
     try:
-        files = _open_files(proc / str(pid) / "fd")
-        variables = environment(pid, proc)
+        files, visible, order = _uses(pid, proc)
     except PermissionError:
         return ProcessFacts(ns_pids=ns_pids, uid=uid, readable=False)
     except OSError:
@@ -54,9 +54,28 @@ def _facts(pid: int, proc: Path) -> ProcessFacts | None:
         readable=True,
         cuda=not _CUDA_FILES.isdisjoint(files),
         minors=frozenset(int(match[1]) for match in map(_GPU_FILE.fullmatch, files) if match),
-        visible=_text(variables.get(b"CUDA_VISIBLE_DEVICES")),
-        order=_text(variables.get(b"CUDA_DEVICE_ORDER")),
+        visible=visible,
+        order=order,
     )
+
+
+def _uses(pid: int, proc: Path) -> tuple[Collection[str], str | None, str | None]:
+    """As `uses`; under sudo root looks at what is hidden from its user. Raises OSError."""
+    try:
+        return uses(pid, proc)
+    except PermissionError:
+        root = keeper()
+        if root is None:
+            raise
+        return root.gpu_use(pid)
+
+
+def uses(pid: int, proc: Path = _PROC) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The files of GPUs that a process has open, and CUDA's two variables as it was started with. Raises OSError."""
+    opened = {file for file in _open_files(proc / str(pid) / "fd") if file in _CUDA_FILES or _GPU_FILE.fullmatch(file)}
+    variables = environment(pid, proc)
+    visible, order = (variables.get(name) for name in (b"CUDA_VISIBLE_DEVICES", b"CUDA_DEVICE_ORDER"))
+    return tuple(sorted(opened)), _text(visible), _text(order)
 
 
 def _open_files(folder: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""What became of limits whose helper is gone, as a client reads them: its watchdog or its next start puts them back."""
+"""What became of limits whose helper, or keeper, is gone, as a client reads them: its watchdog or its next start puts them back."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +34,6 @@ def _look(verifier: LimitVerifier, uuid: str, original_w: float | None) -> Resto
         final_w = verifier.requested_w(uuid)
     if final_w is not None and original_w is not None and same_limit(final_w, original_w):
         return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=True)
-    failure = "the helper is gone, and the limit found on arrival is not back yet"
-    note = f"{uuid}: {failure}; it is put back when the helper is started again"
+    failure = "who set it for us is gone, and the limit found on arrival is not back yet"
+    note = f"{uuid}: {failure}; it is put back by `autocap restore`, or when the helper is started again"
     return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=False, note=note, failure=failure)

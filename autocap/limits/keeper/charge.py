@@ -7,9 +7,8 @@ from pathlib import Path
 
 from autocap import devices
 from autocap.devices.base import LimitPort
-from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice
+from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.devices.names import named
-from autocap.errors import DeviceError
 from autocap.limits.helper.policy import Grant, Rule
 from autocap.records import CapRange
 from autocap.wire.who import Peer
@@ -19,7 +18,7 @@ from autocap.wire.who import Peer
 class Charge:
     """uid, gid, groups: of the user. session: the PID of the process that becomes the session. device: as --device has
     it. gpus: those that --gpus names, all of the kind when `None`. min_w, max_w: bounds of caps; `None` for the
-    device's own. observe: no limit is set."""
+    device's own. job: the PID of one that runs already. observe: no limit is set."""
 
     uid: int
     gid: int
@@ -29,6 +28,7 @@ class Charge:
     gpus: tuple[str, ...] | None = None
     min_w: float | None = None
     max_w: float | None = None
+    job: int | None = None
     observe: bool = False
 
     @property
@@ -106,9 +106,6 @@ class NamedDevice(Inventory):
                 requested_w=requested_w,
             ),
         )
-
-    def described(self) -> tuple[DescribedDevice, ...]:
-        raise DeviceError(f"devices of kind '{self._kind}' are not listed")
 
     def pids(self, uuid: str) -> tuple[int, ...] | None:
         return None

@@ -2,6 +2,7 @@
 user's, who can have it ask anything."""
 
 import errno
+import json
 import os
 import re
 import resource
@@ -14,12 +15,14 @@ from contextlib import contextmanager
 
 from autocap.devices.node.asked import ASKING
 from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
+from autocap.devices.nvml.processes import uses
 from autocap.devices.permission import denial, own_privileges
 from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import DeviceError, GuardError
 from autocap.job.call_events import open_event
 from autocap.job.ignored_signals import IGNORED
 from autocap.job.keeper import Answer, Question
+from autocap.job.processes import identify, tree
 from autocap.limits.keeper.charge import Charge
 from autocap.limits.recovery import NO_NEWS, settle
 
@@ -43,6 +46,7 @@ class Openings:
             Question.MAPPED: lambda said, fds: Answer(
                 fds=(self._mapped(int(str(said["pid"])), str(said["addresses"])),)
             ),
+            Question.GPU_USE: lambda said, fds: Answer(text=json.dumps(self._gpu_use(int(str(said["pid"]))))),
             Question.METER: lambda said, fds: Answer(fds=self._metered()),
         }
 
@@ -94,6 +98,12 @@ class Openings:
                 os.close(fd)
                 raise OSError(errno.EINVAL, "no regular file")
             return fd
+
+    def _gpu_use(self, pid: int) -> tuple[object, ...]:
+        job = None if self._charge.job is None else identify(self._charge.job)
+        if job is None or pid not in {one.pid for one in tree(job)}:
+            raise PermissionError(errno.EPERM, "it is not of the job")
+        return uses(pid)
 
     def _metered(self) -> tuple[int, int, int]:
         self.close()

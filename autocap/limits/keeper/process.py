@@ -52,8 +52,7 @@ class KeeperProcess:
 
     def stop(self) -> None:
         """Have `serve` return."""
-        with suppress(OSError):
-            os.write(self._stopping_fd, b"x")
+        os.write(self._stopping_fd, b"x")
 
     def serve(self) -> None:
         """Until the session has ended, or has closed its end. All limits are back then, as far as devices take them."""
@@ -68,6 +67,9 @@ class KeeperProcess:
             self._openings.close()
             for thread in self._threads:
                 thread.join(SERVICE_END_S)
+            self._channel.close()
+            for fd in (self._session, self._stop_fd, self._stopping_fd):
+                os.close(fd)
 
     def _answer(self) -> bool:
         """Answer one packet; whether there was one."""
