@@ -231,8 +231,8 @@ def test_a_helper_that_does_not_come_back_ends_the_tuning_and_its_limits_are_rea
         (left,) = guardian.restore()
         assert not left.restored
         assert left.note == (
-            "gpu: the helper is gone, and the limit found on arrival is not back yet; it is put back when the helper "
-            "is started again"
+            "gpu: who set it for us is gone, and the limit found on arrival is not back yet; it is put back by "
+            "`autocap restore`, or when the helper is started again"
         )
 
 
