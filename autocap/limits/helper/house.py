@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
@@ -18,7 +18,6 @@ from autocap.limits.helper.loans import Loans
 from autocap.limits.helper.policy import Grant, Rule
 from autocap.limits.helper.policy_file import PolicyRefused
 from autocap.limits.helper.protocol import Holder, Offer
-from autocap.limits.helper.shared_look import SharedLook
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
 from autocap.records import GpuInfo
@@ -26,6 +25,45 @@ from autocap.wire.bounds import Bounds, Buckets
 from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class SharedLook(Generic[T]):
+    """A look at something that many may want at once: one of them looks, for all who wait.
+
+    look: takes a while, and may raise. From any thread.
+
+    What somebody is given was looked at after they asked: who comes while a look is under way waits for the next one.
+    So it is as new as a look of their own, and however many ask there is one at a time.
+    """
+
+    def __init__(self, look: Callable[[], T]) -> None:
+        self._look = look
+        self._turn = threading.Condition()
+        self._begun, self._is_busy = 0, False
+        self._found: tuple[int, T] | None = None  # of which look, by its number
+
+    def __call__(self) -> T:
+        """Raises what the look does, to whom it was that looked; the others look again."""
+        with self._turn:
+            wanted = self._begun + 1
+            while self._found is None or self._found[0] < wanted:
+                if not self._is_busy:
+                    break
+                self._turn.wait()
+            else:
+                return self._found[1]
+            self._begun, self._is_busy = self._begun + 1, True
+            number = self._begun
+        try:
+            found = self._look()
+            self._found = number, found
+            return found
+        finally:
+            with self._turn:
+                self._is_busy = False
+                self._turn.notify_all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ from functools import partial
 from autocap.job.ignored_signals import ignore_signals
 from autocap.job.keeper import MOST_BYTES, Answer
 from autocap.limits import Guardian
-from autocap.limits.helper.attendant import attend
+from autocap.limits.helper.attendant import PeerProcess, attend
 from autocap.limits.helper.house import House
-from autocap.limits.helper.peer_process import PeerProcess
 from autocap.limits.keeper.charge import Charge, ChargePolicy
 from autocap.limits.keeper.openings import Openings
 from autocap.limits.state_dir import default_path

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from autocap.errors import DeviceError
-from autocap.limits.helper.shared_look import SharedLook
+from autocap.limits.helper.house import SharedLook
 from tests.doubles.waiting import eventually
 
 

@@ -7,6 +7,7 @@ the budget ends.
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -18,9 +19,10 @@ from autocap.limits.helper.connection import error_of
 from autocap.limits.peer_guardian import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.calling import Call, call
-from autocap.plugins.fleet.budget.published import known_of
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.records import GpuInfo, same_limit
+
+_MOST_STDERR = 1.0  # of what is hardly known
 
 
 class BudgetGuardian(PeerGuardian):
@@ -136,3 +138,17 @@ class BudgetGuardian(PeerGuardian):
         there, self._call = self._call, None
         if there is not None:
             there.close()
+
+
+def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown: float | None = None) -> Known:
+    """A curve over the limit found on arrival, watts: up to the cap that the job's metric asks for, or, while that is
+    still searched for, as far as it is known. max_slowdown: the job's bound, as a share."""
+    points = (replace(curve, asked_w=curve.baseline_w) if searching else curve).published(found_w)
+    return Known(
+        caps_w=tuple(one.cap_w for one in points),
+        slowdown=tuple(one.time - 1 for one in points),
+        energy=tuple(one.energy for one in points),
+        slowdown_stderr=tuple(min(_MOST_STDERR, one.time * one.period_rel_stderr) for one in points),
+        energy_stderr=tuple(min(_MOST_STDERR, one.energy * one.energy_rel_stderr) for one in points),
+        most_slowdown=max_slowdown,
+    )

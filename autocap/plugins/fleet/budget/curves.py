@@ -8,7 +8,8 @@ others down.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from autocap.controller.scaling import exponent_below
 
 Floats = NDArray[np.float64]
 
+_COLUMNS = ("caps_w", "slowdown", "energy", "slowdown_stderr", "energy_stderr")
 POINTS = 64  # of a job's curve
 _SURE = 2.0  # standard errors
 _BELOW = 8  # points, where it goes on below the lowest cap that is known
@@ -73,15 +75,8 @@ class JobCurve:
         return self._of([caps_w, *(np.interp(caps_w, self.caps_w, column) for column in self._columns()[1:])])
 
     def _of(self, columns: Sequence[Floats]) -> "JobCurve":
-        caps_w, slowdown, energy, slowdown_stderr, energy_stderr = columns
-        return replace(
-            self,
-            caps_w=caps_w,
-            slowdown=slowdown,
-            energy=energy,
-            slowdown_stderr=slowdown_stderr,
-            energy_stderr=energy_stderr,
-        )
+        named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))  # Any: of the fields some are numbers
+        return replace(self, **named)
 
     def down_to(self, cap_w: float) -> "JobCurve":
         """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, time
@@ -105,8 +100,7 @@ class JobCurve:
         return self._of([np.concatenate(columns) for columns in zip(below, self._columns(), strict=True)])
 
     def _columns(self) -> tuple[Floats, ...]:
-        errors = (np.broadcast_to(error, self.caps_w.shape) for error in (self.slowdown_stderr, self.energy_stderr))
-        return (self.caps_w, self.slowdown, self.energy, *errors)
+        return tuple(np.broadcast_to(getattr(self, name), self.caps_w.shape) for name in _COLUMNS)
 
 
 def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
@@ -164,16 +158,9 @@ class Curves:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def of_jobs(self, some: "NDArray[np.bool_]") -> "Curves":
-        """Of some jobs, shape (jobs,)."""
-        return Curves(
-            caps_w=self.caps_w[some],
-            slowdown=self.slowdown[some],
-            energy=self.energy[some],
-            devices=self.devices[some],
-            weight=self.weight[some],
-            most_slowdown=self.most_slowdown[some],
-        )
+    def of_jobs(self, some: "NDArray[np.bool_] | NDArray[np.intp]") -> "Curves":
+        """Of some jobs, by whether or which they are."""
+        return Curves(**{one.name: getattr(self, one.name)[some] for one in fields(self)})
 
     def slowdown_at(self, caps_w: Floats) -> Floats:
         """At one cap a job, watts; shape (jobs,)."""

@@ -7,7 +7,7 @@ wherever the lowest caps are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -186,12 +186,6 @@ class _Play:
         return np.asarray(self._draw_w[self._kind[jobs]])
 
     def _tables_of(self, jobs: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Curves:
-        kind = self._kind[jobs]
-        return Curves(
-            caps_w=self._tables.caps_w[kind],
-            slowdown=self._tables.slowdown[kind],
-            energy=self._tables.energy[kind],
-            devices=self._devices[jobs],
-            weight=self._weight[jobs],
-            most_slowdown=np.full(len(jobs), np.inf),
-        )
+        kinds = self._tables.of_jobs(self._kind[jobs])
+        free = np.full(len(jobs), np.inf)
+        return replace(kinds, devices=self._devices[jobs], weight=self._weight[jobs], most_slowdown=free)

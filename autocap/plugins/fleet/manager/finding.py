@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocap.job.processes import ancestors, environment
 from autocap.text import printable
 
 _PROC = Path("/proc")
@@ -46,11 +47,9 @@ def group_of(pid: int) -> int | None:
         group = os.getpgid(pid)
     except OSError:
         return None
-    with suppress(OSError, ValueError, IndexError):  # another user's environment
-        names = {entry.partition(b"=")[0] for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")}
-        if names & _OF_WORKERS:
-            stat = (_PROC / str(pid) / "stat").read_bytes()
-            return int(stat[stat.rindex(b")") + 2 :].split()[1])
+    with suppress(OSError):  # another user's environment
+        if environment(pid).keys() & _OF_WORKERS:
+            return next(ancestors(pid), group)
     return group
 
 

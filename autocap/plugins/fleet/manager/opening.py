@@ -34,6 +34,7 @@ from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.manager import Manager, Signals, ends_at
 from autocap.plugins.fleet.manager.spoken import Spoken
+from autocap.plugins.fleet.manager.standing import values_of
 from autocap.plugins.fleet.manager.state import BudgetState, forget, load
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.weights import Weights
@@ -201,7 +202,6 @@ def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: Exi
     if plan.prometheus is None:
         return
     try:
-        from autocap.plugins.fleet.manager.metrics import values_of
         from autocap.reports.prometheus.budget import BudgetExporter
     except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(

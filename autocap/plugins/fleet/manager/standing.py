@@ -68,3 +68,32 @@ def _draw_w(steward: Steward, tenant: Tenant) -> float | None:
     draws_w = [steward.readings[gpu].power_w for gpu in tenant.gpus] if steward.readings else []
     known_w = [w for w in draws_w if w is not None]
     return sum(known_w) if known_w and len(known_w) == len(draws_w) else None
+
+
+def values_of(standing: Standing | None) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What is exported of it, by metric; nothing before anything is known."""
+    if standing is None:
+        return {}
+    jobs = [
+        (
+            {
+                "job": job.name if job.node is None else f"{job.node}: {job.name}",
+                "tuned": "true" if job.tuned else "false",
+            },
+            job,
+        )
+        for job in standing.jobs
+    ]
+    return {
+        "autocap_budget_watts": [({"policy": standing.policy}, standing.budget_w)],
+        "autocap_budget_power_watts": [] if standing.power_w is None else [({}, standing.power_w)],
+        "autocap_budget_reserved_watts": [({}, standing.reserved_w)],
+        "autocap_budget_room_watts": [({}, standing.room_w)],
+        "autocap_budget_short_watts": [({}, standing.short_w)],
+        "autocap_budget_job_cap_watts": [(labels, job.cap_w) for labels, job in jobs],
+        "autocap_budget_job_ceiling_watts": [
+            (labels, job.ceiling_w) for labels, job in jobs if job.ceiling_w is not None
+        ],
+        "autocap_budget_job_power_watts": [(labels, job.draw_w) for labels, job in jobs if job.draw_w is not None],
+        "autocap_budget_job_slowdown_ratio": [(labels, job.slowdown) for labels, job in jobs],
+    }

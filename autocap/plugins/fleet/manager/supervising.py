@@ -2,17 +2,16 @@
 itself."""
 
 import os
-import select
 import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
+from autocap.job.processes import has_ended
 from autocap.limits.times import STOPPED_LOOKS, SUPERVISOR_LOOK_S
 from autocap.printing import note
 
@@ -77,22 +76,14 @@ def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
 
 def _await_end(pid: int) -> None:
     """One that was stopped holds no budget: its watchdog puts the limits back, so it is killed, and followed."""
-    stopped = 0
-    with _closed(os.pidfd_open(pid)) as end:
-        watch = select.poll()
-        watch.register(end, select.POLLIN)
-        while not watch.poll(1000 * SUPERVISOR_LOOK_S):
+    stopped, end = 0, os.pidfd_open(pid)
+    try:
+        while not has_ended(end, SUPERVISOR_LOOK_S):
             stopped = stopped + 1 if _is_stopped(pid) else 0
             if stopped == STOPPED_LOOKS:
                 os.kill(pid, signal.SIGKILL)
-
-
-@contextmanager
-def _closed(fd: int) -> Iterator[int]:
-    try:
-        yield fd
     finally:
-        os.close(fd)
+        os.close(end)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -20,11 +20,10 @@ from autocap.limits.times import (
     STALLED_S,
     WORD_S,
 )
-from autocap.plugins.fleet.nodes.agents import Agent
+from autocap.plugins.fleet.nodes.agents import Agent, Notes
 from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.clocks import machine
 from autocap.plugins.fleet.nodes.joining import Joiner
-from autocap.plugins.fleet.nodes.notes import Notes
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
     Deed,

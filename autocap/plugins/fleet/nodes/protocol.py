@@ -24,7 +24,7 @@ from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import line_of as json_line
 from autocap.wire.json_lines import parse
 
-VERSION = 2
+VERSION = 3
 MOST_BYTES = 1 << 20  # of a line
 _TO, _SAYS = "to", "says"
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from autocap.plugins.fleet.budget.words import JobStanding
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
@@ -20,27 +22,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBooks:
-    """One job of a node. cap_w: in force, of its devices the lowest; ceiling_w: each of them may have. draw_w: of all
-    of
-    them. expected, expected_stderr: its slowdown at the cap in force; most_slowdown: above which it goes only where
-    there is no other way, `None` where that is not limited. caps_w, slowdown, energy: its curve, as `JobCurve` has
-    it, from its lowest cap to the highest
-    that is of use to it."""
+    """One job of a node. at: how it stands; the slowdown that it allows is the one that is kept to. caps_w, slowdown,
+    energy: its curve, as `JobCurve` has it, from its lowest cap to the highest that is of use to it."""
 
-    name: str
-    uuids: tuple[str, ...]
-    pid: int | None
-    tuned: bool
-    cap_w: float
-    draw_w: float | None
-    weight: float
-    expected: float
-    expected_stderr: float
+    at: JobStanding
     caps_w: tuple[float, ...]
     slowdown: tuple[float, ...]
     energy: tuple[float, ...]
-    ceiling_w: float
-    most_slowdown: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

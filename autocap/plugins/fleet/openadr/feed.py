@@ -55,4 +55,4 @@ class Feed:
             self._reader = self._started()
 
     def _started(self) -> LineProcess:
-        return LineProcess("autocap.plugins.fleet.openadr.reader", [printable_json(encode(self.source))])
+        return LineProcess("autocap.plugins.fleet.openadr.watching", [printable_json(encode(self.source))])

@@ -1,17 +1,27 @@
-"""When a VTN is asked, and what there is to say of it then."""
+"""When a VTN is asked, and what there is to say of it then: in a process of its own, so that nothing that a server or a
+name service does delays the manager of a budget."""
 
 import math
-from collections.abc import Callable
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autocap.plugins.fleet.openadr.credentials import CredentialsRefused
+from autocap.plugins.fleet.openadr.credentials import CredentialsRefused, find_credentials
 from autocap.plugins.fleet.openadr.events import Context, read_events
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.plugins.fleet.openadr.spans import Span
-from autocap.plugins.fleet.openadr.vtn import Answer
+from autocap.plugins.fleet.openadr.vtn import Answer, Vtn
 from autocap.session.prices.series import SourceRefused
+from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
+from autocap.wire.line_process import write_whole
 
 _MOST_NOTES = 50
+_MOST_BYTES = 1 << 16
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +81,18 @@ class Watched:
             told[-1] = "other events cannot be followed either, and are not named any more"
         self._noted |= set(found[:room])
         return told
+
+
+def main(words: Sequence[str]) -> None:
+    """The process, until it is ended. It is told whom to ask as JSON, and prints a line of JSON whenever there is
+    something to say, and an empty one at least once a second while it is not waiting for an answer."""
+    source = decode(VtnSource, parse(words[0].encode(), _MOST_BYTES))
+    vtn = Vtn(source, lambda: find_credentials(source.credentials))
+    watched = Watched(source, vtn.ask, f"{socket.gethostname()} {source.url}")
+    before: Said | None = None
+    while True:
+        said = watched.look(time.time(), time.monotonic())
+        is_news = said is not None and said != before
+        write_whole(sys.stdout.fileno(), f"{printable_json(encode(said)) if is_news else ''}\n".encode())
+        before = said or before
+        time.sleep(_LOOK_S)

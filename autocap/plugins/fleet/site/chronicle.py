@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from autocap.events import Event
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import Decision
-from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
+from autocap.plugins.fleet.budget.words import JobStanding
+from autocap.plugins.fleet.nodes.sharing import Books
 from autocap.plugins.fleet.site.parts import Parts, named
 
 _NEAR_W = 0.05  # a cap that differs by less is the same
@@ -17,7 +18,7 @@ class Chronicle:
 
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
-        self._jobs: dict[str, JobBooks] = {}
+        self._jobs: dict[str, JobStanding] = {}
         self._free_w: dict[str, float] = {}
         self._reserved_w = -1.0
         self._short: tuple[float, tuple[str, ...]] = (0.0, ())
@@ -36,21 +37,22 @@ class Chronicle:
         return before[2] if before is not None and before[0] == serial else t_s
 
     def _of_jobs(self, t_s: float, parts: Parts) -> Iterator[Event]:
-        now = {named(node, job): job for node, books in parts.books.items() for job in books.jobs}
+        now = {named(node, job): job.at for node, books in parts.books.items() for job in books.jobs}
         for name in [name for name in self._jobs if name not in now]:
             yield budget.JobLeft(t_s=t_s, name=name, why=_LEFT)
         for name, job in now.items():
             before = self._jobs.get(name)
-            if before is None or (before.uuids, before.tuned) != (job.uuids, job.tuned):
-                yield budget.JobJoined(t_s=t_s, name=name, uuids=job.uuids, pid=job.pid, tuned=job.tuned)
+            if before is None or (before.devices, before.tuned) != (job.devices, job.tuned):
+                yield budget.JobJoined(t_s=t_s, name=name, uuids=job.devices, pid=job.pid, tuned=job.tuned)
                 before = None
             if job.weight != (1.0 if before is None else before.weight):
                 yield budget.JobWeighed(t_s=t_s, name=name, weight=job.weight, why="its node says so")
-            if before is None or abs(before.ceiling_w - job.ceiling_w) > _NEAR_W:
-                yield budget.CapGranted(t_s=t_s, name=name, cap_w=job.ceiling_w)
-            if before is None or abs(before.cap_w - job.cap_w) > _NEAR_W or before.expected != job.expected:
+            ceiling_w = job.ceiling_w or job.cap_w
+            if before is None or abs((before.ceiling_w or before.cap_w) - ceiling_w) > _NEAR_W:
+                yield budget.CapGranted(t_s=t_s, name=name, cap_w=ceiling_w)
+            if before is None or abs(before.cap_w - job.cap_w) > _NEAR_W or before.slowdown != job.slowdown:
                 yield budget.CapHeld(
-                    t_s=t_s, name=name, cap_w=job.cap_w, slowdown=job.expected, slowdown_stderr=job.expected_stderr
+                    t_s=t_s, name=name, cap_w=job.cap_w, slowdown=job.slowdown, slowdown_stderr=job.slowdown_stderr
                 )
         self._jobs = now
 

@@ -126,11 +126,11 @@ class Parts(Orders):
         left_w = self._budget_w - self._reserved_w - gone_w - sum(targets_w.values())
         if jobs:
             curves = Curves.of([curve_of(job) for _, job in jobs])
-            held_w = np.array([self._caps_w.get((node, job.name), np.nan) for node, job in jobs])
+            held_w = np.array([self._caps_w.get((node, job.at.name), np.nan) for node, job in jobs])
             caps_w = in_steps(curves, left_w, self._policy, held_w, STEP_W)
-            self._caps_w = {(node, job.name): float(w) for (node, job), w in zip(jobs, caps_w, strict=True)}
+            self._caps_w = {(node, job.at.name): float(w) for (node, job), w in zip(jobs, caps_w, strict=True)}
             for (node, job), cap_w in zip(jobs, caps_w, strict=True):
-                targets_w[node] += len(job.uuids) * float(cap_w)
+                targets_w[node] += len(job.at.devices) * float(cap_w)
         for one in there:
             one.target_w = max(targets_w[one.name], one.lowest_w)
 
@@ -151,7 +151,7 @@ class Parts(Orders):
             for job in reversed(books.jobs):
                 if short_w > ROUNDING_W:
                     names.append(named(node, job))
-                    short_w -= len(job.uuids) * job.caps_w[0]
+                    short_w -= len(job.at.devices) * job.caps_w[0]
         return tuple(names)
 
     def _note(self, before: Books, books: Books) -> None:
@@ -164,7 +164,7 @@ class Parts(Orders):
 
 def named(node: str, job: JobBooks) -> str:
     """What reports call a job."""
-    return f"{node}: {job.name}"
+    return f"{node}: {job.at.name}"
 
 
 def curve_of(job: JobBooks) -> JobCurve:
@@ -173,9 +173,9 @@ def curve_of(job: JobBooks) -> JobCurve:
         caps_w=np.array(job.caps_w),
         slowdown=np.array(job.slowdown),
         energy=np.array(job.energy),
-        devices=len(job.uuids),
-        weight=job.weight,
-        most_slowdown=math.inf if job.most_slowdown is None else job.most_slowdown,
+        devices=len(job.at.devices),
+        weight=job.at.weight,
+        most_slowdown=math.inf if job.at.most_slowdown is None else job.at.most_slowdown,
     )
 
 
@@ -187,7 +187,7 @@ def require_sane(books: Books) -> None:
             raise ValueError(f"{one.name} is {value:g} W")
     for job in books.jobs:
         curve_of(job)
-        numbers = {one.name: getattr(job, one.name) for one in fields(job)}
+        numbers = {one.name: getattr(job.at, one.name) for one in fields(job.at)}
         unknown = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
         if unknown:
             raise ValueError(f"{unknown[0]} of a job is no number")
@@ -208,9 +208,9 @@ def _shape(books: Books) -> tuple[object, ...]:
         books.found_w,
         books.free,
         books.failed,
-        *((job.name, job.uuids, job.weight, job.tuned) for job in books.jobs),
+        *((job.at.name, job.at.devices, job.at.weight, job.at.tuned) for job in books.jobs),
     )
 
 
 def _curves(books: Books) -> tuple[object, ...]:
-    return tuple((job.caps_w, job.slowdown, job.energy, job.most_slowdown) for job in books.jobs)
+    return tuple((job.caps_w, job.slowdown, job.energy, job.at.most_slowdown) for job in books.jobs)

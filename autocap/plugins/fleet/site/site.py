@@ -5,6 +5,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from autocap import events
@@ -14,12 +15,11 @@ from autocap.events import Event
 from autocap.limits.times import LEASE_S, NOBODY_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
-from autocap.plugins.fleet.budget.words import JobStanding, Standing
+from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.course import Course, require_budget
 from autocap.plugins.fleet.manager.manager import ASKED, ENDING, LEASHED, Ears, Signals
 from autocap.plugins.fleet.manager.state import SITE_STATE, BudgetState, save
-from autocap.plugins.fleet.nodes.sharing import Books
 from autocap.plugins.fleet.site.chronicle import Chronicle
 from autocap.plugins.fleet.site.nodes import BEGINNING_S, Nodes
 from autocap.plugins.fleet.site.parts import Parts
@@ -179,7 +179,11 @@ class Site:
             power_w=sum(known_w) if len(known_w) == len(self._nodes.names) else None,
             short_w=self._decision.short_w,
             pause=self._decision.pause,
-            jobs=tuple(job for name, books in heard.items() for job in _jobs(name, books)),
+            jobs=tuple(
+                replace(job.at, node=name, lowest_w=job.caps_w[0])
+                for name, books in heard.items()
+                for job in books.jobs
+            ),
             free=tuple(uuid for books in heard.values() for uuid in books.free),
             record=self._directory,
             pid=os.getpid(),
@@ -224,27 +228,6 @@ class Site:
 
     def _warn(self, text: str) -> None:
         self._say(events.Warned(t_s=self._clock.now(), text=text))
-
-
-def _jobs(node: str, books: Books) -> list[JobStanding]:
-    return [
-        JobStanding(
-            name=job.name,
-            devices=job.uuids,
-            tuned=job.tuned,
-            pid=job.pid,
-            cap_w=job.cap_w,
-            lowest_w=job.caps_w[0],
-            draw_w=job.draw_w,
-            slowdown=job.expected,
-            slowdown_stderr=job.expected_stderr,
-            weight=job.weight,
-            node=node,
-            ceiling_w=job.ceiling_w,
-            most_slowdown=job.most_slowdown,
-        )
-        for job in books.jobs
-    ]
 
 
 def _below(watts: float, floor_w: float) -> str:

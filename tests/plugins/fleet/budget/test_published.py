@@ -2,7 +2,7 @@
 
 import pytest
 
-from autocap.plugins.fleet.budget.published import known_of
+from autocap.plugins.fleet.budget.client import known_of
 from tests.session.test_ceiling import CURVE
 
 

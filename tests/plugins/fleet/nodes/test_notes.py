@@ -2,7 +2,7 @@
 
 import pytest
 
-from autocap.plugins.fleet.nodes.notes import Notes
+from autocap.plugins.fleet.nodes.agents import Notes
 
 NODES = ("node1", "node2", "node3")
 OFF, OTHER = "persistence mode is off", "calls are not counted"

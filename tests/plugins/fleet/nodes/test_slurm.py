@@ -55,7 +55,8 @@ class Running:
         number = said.split()[-1]
         until(lambda: "RUNNING" in self.ask("squeue", f"--jobs={number}", "--format=%T"), "the job's start")
         self.job = slurm.find(number, self.environment)
-        self.channel = slurm.open_channel(self.job, (sys.executable, ECHO, str(folder)), self.environment)
+        opened = slurm.open_channels(self.job, (sys.executable, ECHO, str(folder)), self.environment)
+        self.channel = Channels(opened, self.job)
 
     def ask(self, *argv: str) -> str:
         return subprocess.run(argv, env=self.environment, capture_output=True, text=True, check=True).stdout
@@ -108,7 +109,7 @@ def test_an_agent_a_node_answers_and_a_dead_one_is_told_of(running: Running, tmp
 def test_agents_have_time_to_put_back(running: Running, tmp_path: Path, death: str) -> None:
     heard(running.channel, 4)
     if death == "srun":
-        os.kill(running.channel.pid, signal.SIGKILL)
+        os.kill(running.channel.pids[0], signal.SIGKILL)
         assert all(isinstance(message, Lost) for message in heard(running.channel, 4).values())
     elif death == "scancel":
         running.ask("scancel", "--signal=USR1", running.job.id)  # as --signal sends to steps, for a checkpoint
@@ -224,7 +225,7 @@ def test_a_step_asks_for_all_gpus_of_the_job(
             pass
 
     monkeypatch.setattr(slurm, "Channel", Step)
-    slurm.open_channel(slurm.find("7", {}), environ={})
+    slurm.open_channels(slurm.find("7", {}), environ={})
     assert asked == steps
 
 

@@ -78,10 +78,10 @@ def test_what_it_tells_is_how_it_stands(tmp_path: Path) -> None:
         require_sane(books)
         (job,) = books.jobs
         band_w = books.reserved_w
-        assert (books.serial, books.may_w, len(job.uuids), len(books.free)) == (5, 700.0, 2, 1)
+        assert (books.serial, books.may_w, len(job.at.devices), len(books.free)) == (5, 700.0, 2, 1)
         assert (books.floor_w, books.fixed_w) == (pytest.approx(3 * LOW_W + band_w), pytest.approx(LOW_W + band_w))
         assert books.found_w == pytest.approx(3 * FOUND_W + band_w)
-        assert (job.caps_w[0], job.caps_w[-1], job.cap_w) == (LOW_W, FOUND_W, FOUND_W)
+        assert (job.caps_w[0], job.caps_w[-1], job.at.cap_w) == (LOW_W, FOUND_W, FOUND_W)
         site.say(503.0, serial=6, policy="energy")
         lowered = site.bond.books()
         assert sum(there.limits_w()) <= 503.0 - band_w  # at once

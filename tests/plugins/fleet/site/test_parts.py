@@ -12,6 +12,7 @@ from autocap.events import Event
 from autocap.limits.times import LEASE_S, PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
+from autocap.plugins.fleet.budget.words import JobStanding
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 from autocap.plugins.fleet.site.chronicle import Chronicle
@@ -24,17 +25,21 @@ FLOOR_W, FOUND_W = GPUS * LOW_W + RESERVED_W, GPUS * HIGH_W + RESERVED_W
 
 def job(name: str = "train 1", *, devices: int = GPUS, weight: float = 1.0, high_w: float = HIGH_W) -> JobBooks:
     curve = prior(LOW_W, high_w)
-    return JobBooks(
+    at = JobStanding(
         name=name,
-        uuids=tuple(f"{name}-{place}" for place in range(devices)),
+        devices=tuple(f"{name}-{place}" for place in range(devices)),
         pid=1,
         tuned=False,
         cap_w=LOW_W,
+        lowest_w=LOW_W,
         draw_w=None,
         weight=weight,
-        expected=0.0,
+        slowdown=0.0,
+        slowdown_stderr=0.0,
         ceiling_w=100.0,
-        expected_stderr=0.0,
+    )
+    return JobBooks(
+        at=at,
         caps_w=tuple(map(float, curve.caps_w)),
         slowdown=tuple(map(float, curve.slowdown)),
         energy=tuple(map(float, curve.energy)),
@@ -42,7 +47,7 @@ def job(name: str = "train 1", *, devices: int = GPUS, weight: float = 1.0, high
 
 
 def books(*jobs: JobBooks, serial: int = 0, may_w: float = FLOOR_W, floor_w: float = FLOOR_W) -> Books:
-    of_jobs_w = sum(len(one.uuids) * LOW_W for one in jobs)
+    of_jobs_w = sum(len(one.at.devices) * LOW_W for one in jobs)
     return Books(
         number=1,
         serial=serial,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.job.processes import boot_id
+from autocap.plugins.fleet.nodes.clocks import machine
 from autocap.plugins.fleet.nodes.protocol import (
     MOST_BYTES,
     VERSION,
@@ -24,7 +24,6 @@ from autocap.version import __version__
 from autocap.wire.stream import LineStream
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows
-_CLOCK = "/proc/self/ns/time"
 
 
 class Inbox(LineStream):
@@ -94,15 +93,12 @@ def own_stdout() -> int:
 
 def hello(node: str) -> Hello:
     """What is said first of all. node: its name."""
-    try:
-        clock_id = os.readlink(_CLOCK)
-    except OSError:  # before Linux 5.6 there is one for all
-        clock_id = ""
+    boot_id, clock_id = machine()
     return Hello(
         version=VERSION,
         autocap_version=__version__,
         node=node,
         pid=os.getpid(),
-        boot_id=boot_id(),
+        boot_id=boot_id,
         clock_id=clock_id,
     )

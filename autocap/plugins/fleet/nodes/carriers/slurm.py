@@ -1,7 +1,7 @@
 """Slurm: one step beside the job's own carries the lines, with an agent on each of its nodes. srun is all that is used.
 
     job = find("4711")
-    channel = open_channel(job)
+    channels = Channels(open_channels(job), job)
 
 Nothing listens for it beside what Slurm has anyway, and it starts within a second.
 """
@@ -22,9 +22,8 @@ from autocap.limits.times import OTHERS_DONE_S
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob, Told
-from autocap.plugins.fleet.nodes.channels import Channels
+from autocap.plugins.fleet.nodes.channels import Channels, RetriedChannels
 from autocap.plugins.fleet.nodes.protocol import Target
-from autocap.plugins.fleet.nodes.retried import RetriedChannel
 from autocap.plugins.fleet.nodes.transport import Carrier
 from autocap.text import printable
 
@@ -107,11 +106,11 @@ def _hosts(environ: Mapping[str, str], nodes: str) -> tuple[str, ...]:
     return tuple(ask(environ, "scontrol", "show", "hostnames", nodes).split())
 
 
-def open_channel(
+def open_channels(
     job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ
-) -> Channel | Channels:
-    """The way to an agent on each of the job's nodes: a step for all nodes on which the job has as many GPUs, as a step
-    asks for the same on all of its nodes. Raises EngineUnavailable where srun cannot be started."""
+) -> list[Channel]:
+    """The ways to an agent on each of the job's nodes: a step for all nodes on which the job has as many GPUs, as a
+    step asks for the same on all of its nodes. Raises EngineUnavailable where srun cannot be started."""
     parts: list[Channel] = []
     with ExitStack() as undo:
         for _, group in groupby(job.nodes, job.held):
@@ -129,7 +128,7 @@ def open_channel(
             )
             undo.callback(parts[-1].leave)
         undo.pop_all()
-    return parts[0] if len(parts) == 1 else Channels(parts, job)
+    return parts
 
 
 def command(job: EngineJob, agent: Sequence[str] = AGENT, first: int = 0) -> list[str]:
@@ -228,8 +227,8 @@ class Slurm:
         return Carrier(
             target=Target(engine="slurm", job=found.id),
             names=found.nodes,
-            open=lambda: RetriedChannel(lambda: open_channel(found, agent)),
-            reopen=lambda nodes: open_channel(found.on(nodes), agent),
+            open=lambda: RetriedChannels(lambda: open_channels(found, agent), found),
+            reopen=lambda nodes: Channels(open_channels(found.on(nodes), agent), found.on(nodes)),
         )
 
     def job_here(self, target: Target, workers: Collection[ProcessId]) -> SlurmJob:

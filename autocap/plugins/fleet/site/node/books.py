@@ -1,12 +1,12 @@
 """How a node stands, as its site is told."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from autocap.plugins.fleet.manager.standing import standing
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
 
 _DIGITS = 6
@@ -15,7 +15,6 @@ _DIGITS = 6
 def books_of(steward: Steward, *, number: int, serial: int) -> Books:
     """number, serial: as `Books` has them. Where a part is held it is the ledger's budget, and may all be in force."""
     ledger, now = steward.ledger, standing(steward, policy="", record="")
-    jobs = [(steward.tenants[one.name], one) for one in now.jobs]
     of_jobs_w = sum(len(one.devices) * ledger[one.name].lowest_w for one in now.jobs)
     charged_w = ledger.budget_w - ledger.room_w
     reserved_w = steward.rest.reserved_w
@@ -28,21 +27,8 @@ def books_of(steward: Steward, *, number: int, serial: int) -> Books:
         found_w=sum(steward.caps.counted_w.get(gpu, w) for gpu, w in enumerate(steward.caps.found_w)) + reserved_w,
         reserved_w=reserved_w,
         jobs=tuple(
-            JobBooks(
-                name=one.name,
-                uuids=one.devices,
-                pid=one.pid,
-                tuned=one.tuned,
-                cap_w=one.cap_w,
-                draw_w=one.draw_w,
-                weight=one.weight,
-                expected=one.slowdown,
-                expected_stderr=one.slowdown_stderr,
-                ceiling_w=tenant.ceiling_w,
-                most_slowdown=_most(steward, tenant),
-                **_curve(steward, tenant),
-            )
-            for tenant, one in jobs
+            JobBooks(at=replace(one, doubt=None, most_slowdown=_most(steward, one.name)), **_curve(steward, one.name))
+            for one in now.jobs
         ),
         free=now.free,
         powers_w=tuple(reading.power_w for reading in steward.readings),
@@ -51,14 +37,14 @@ def books_of(steward: Steward, *, number: int, serial: int) -> Books:
     )
 
 
-def _most(steward: Steward, tenant: Tenant) -> float | None:
+def _most(steward: Steward, name: str) -> float | None:
     """The slowdown that is kept to as long as the budget holds for all."""
-    most = steward.ledger[tenant.name].curve.most_slowdown
+    most = steward.ledger[name].curve.most_slowdown
     return most if most < math.inf else None
 
 
-def _curve(steward: Steward, tenant: Tenant) -> dict[str, tuple[float, ...]]:
-    curve = steward.ledger[tenant.name].wanted()
+def _curve(steward: Steward, name: str) -> dict[str, tuple[float, ...]]:
+    curve = steward.ledger[name].wanted()
     caps_w, slowdown, energy = (
         tuple(float(f"{value:.{_DIGITS}g}") for value in column)
         for column in (curve.caps_w, curve.slowdown, np.maximum(curve.energy, 1e-6))

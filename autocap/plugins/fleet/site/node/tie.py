@@ -143,6 +143,6 @@ class NodeControl:
 
 def _news(books: Books) -> Books:
     """Without what is different every time."""
-    jobs = tuple(replace(job, draw_w=None) for job in books.jobs)
+    jobs = tuple(replace(job, at=replace(job.at, draw_w=None)) for job in books.jobs)
     may_w = round(books.may_w / _NEAR_W) * _NEAR_W
     return replace(books, number=0, powers_w=(), power_w=None, jobs=jobs, may_w=may_w)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from autocap.plugins.fleet.nodes.channel import EngineJob
+from autocap.plugins.fleet.nodes.channels import FOR_S, RetriedChannels
 from autocap.plugins.fleet.nodes.protocol import FromAgent, Hello, Lost, Message, Word
-from autocap.plugins.fleet.nodes.retried import FOR_S, RetriedChannel
 
 JOB = EngineJob(id="7", nodes=("node1", "node2"))
 NO_MEMORY = "srun has ended with status 1: srun: error: Unable to create step: Memory required by task is not available"
@@ -42,16 +42,16 @@ class Trial:
         self.now_s, self._whys = 0.0, list(whys)
         self.steps: list[Step] = []
         self.told: list[str] = []
-        self.channel = RetriedChannel(self._opened, lambda: self.now_s, self.told.append)  # type: ignore[arg-type]
+        self.channel = RetriedChannels(self._opened, JOB, lambda: self.now_s, self.told.append)  # type: ignore[arg-type]
         self.channel.send(WORD)
         self.heard: list[tuple[int, FromAgent]] = []
         while not self.heard and self.now_s < 2 * FOR_S:
             self.now_s += 0.25
             self.heard = self.channel.receive()
 
-    def _opened(self) -> Step:
+    def _opened(self) -> list[Step]:
         self.steps.append(Step(self._whys.pop(0) if len(self._whys) > 1 else self._whys[0]))
-        return self.steps[-1]
+        return self.steps[-1:]
 
 
 @pytest.mark.parametrize(("first", "within_s"), [(NO_MEMORY, 3.0), ("", 16.0)])
