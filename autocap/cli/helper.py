@@ -1,7 +1,6 @@
 """`autocap helper`."""
 
 import argparse
-import grp
 import os
 import resource
 from dataclasses import asdict, dataclass
@@ -104,7 +103,7 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
 
     if options.observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to serve")
-    gid = None if group is None else _gid(group)
+    gid = None if group is None else listening.gid_of(group)
     for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"):  # it acts for whoever connects, not for one user
         os.environ.pop(name, None)
     _raise_descriptor_limit()
@@ -132,13 +131,6 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
         with ended_by_signals(server):
             server.serve()
         log.info("autocap helper has ended")
-
-
-def _gid(group: str) -> int:
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
 
 
 def _raise_descriptor_limit() -> None:

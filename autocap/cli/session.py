@@ -1,17 +1,18 @@
 """Where a session under sudo begins: as its user, beside a keeper that has root's rights (`limits.keeper.parting`)."""
 
-import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from autocap.config import RunConfig
 from autocap.errors import TargetError, UsageError
 from autocap.job import own_python
-from autocap.job.invoking_user import invoking_user
+from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.keeper import adopt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from autocap.limits.keeper.charge import Charge
 
 
 def main(words: list[str]) -> NoReturn:
@@ -27,36 +28,36 @@ def main(words: list[str]) -> NoReturn:
 
 
 def part_under_sudo(
-    config: RunConfig, gpus: "Sequence[str] | None", words: "Sequence[str]", job: int | None = None
+    config: RunConfig, gpus: "Sequence[str] | None", typed: "Sequence[str]", job: int | None = None
 ) -> None:
-    """Under sudo, be the user from here on: this does not return then. gpus: that --gpus names. words: of the command
+    """Under sudo, be the user from here on: this does not return then. gpus: that --gpus names. typed: the command
     line. job: the PID of one that runs already. Raises UsageError for what does not work under sudo."""
     user = invoking_user()
     if user is None:
         return
-    if config.nodes is not None:
-        raise UsageError(
-            f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
-            "each node to set limits"
-        )
     from autocap.limits.keeper.charge import Charge
+
+    refuse_nodes(config.nodes)
+    tune = config.tune
+    bounds = {"min_w": tune.min_cap_w, "max_w": tune.max_cap_w}
+    start(user, Charge.of(user, device=config.device, gpus=gpus, job=job, observe=tune.observe, **bounds), typed)
+
+
+def refuse_nodes(nodes: str | None) -> None:
+    """Raises UsageError for a job on several nodes, whose limits are set by their helpers."""
+    if nodes is not None:
+        raise UsageError(
+            f"--nodes {nodes} does not work under sudo; run it as the user whose job it is, with the helper on each "
+            "node to set limits"
+        )
+
+
+def start(user: InvokingUser, charge: "Charge", typed: "Sequence[str]") -> NoReturn:
+    """Be autocap with these words as the user, beside a keeper. Raises TargetError where that cannot be."""
     from autocap.limits.keeper.parting import part
 
-    tune = config.tune
-    charge = Charge(
-        uid=user.uid,
-        gid=user.gid,
-        groups=user.groups,
-        session=os.getpid(),
-        device=config.device,
-        gpus=None if gpus is None else tuple(gpus),
-        min_w=tune.min_cap_w,
-        max_w=tune.max_cap_w,
-        job=job,
-        observe=tune.observe,
-    )
     try:
-        part(user, charge, words)
+        part(user, charge, typed)
     except OSError as error:
         raise TargetError(
             f"autocap cannot go on as user {user.uid} (SUDO_UID): {error.strerror or error}; run it without sudo, or "

@@ -7,6 +7,7 @@ were opened. What the keeper may not do, or cannot, comes back as the OSError th
 import errno
 import json
 import os
+import random
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,14 @@ class Question(StrEnum):
     CALLS = auto()  # a counter of the calls that one thread of the user makes
     MORE_RINGS = auto()  # memory for more such counters
     MAPPED = auto()  # a file that a process of the user has loaded
+    # Of a budget's manager alone.
+    LISTEN = auto()  # the socket that its tuners connect to
+    KEEP = auto()  # what the next manager has to know, of the state directory
+    KEPT = auto()
+    FORGET = auto()
+    IS_WORKER = auto()  # whether a process says in its variables that a launcher has started it
+    NAMESPACE = auto()  # of a process's PIDs
+    # Of whoever asks.
     GPU_USE = auto()  # which GPUs a process of the job uses, where it is another user's
     METER = auto()  # ipmitool
 
@@ -51,11 +60,15 @@ class Keeper:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._lock = threading.Lock()
-        self._asked = 0
+        self._asked = random.getrandbits(62)  # of a process that was killed, an answer may wait here for nobody
 
     def guard(self) -> socket.socket:
-        """A new connection, which speaks the helper's protocol. Its end puts back what was set by it."""
-        return socket.socket(fileno=self._opened(Question.GUARD))
+        """A new connection, which speaks the helper's protocol. Its end, or ours, puts back what was set by it."""
+        own = os.pidfd_open(os.getpid())
+        try:
+            return socket.socket(fileno=self._opened(Question.GUARD, (own,), pid=os.getpid()))
+        finally:
+            os.close(own)
 
     def settle(self) -> tuple[str, ...]:
         """Put back what dead runs left on this machine's devices; sentences on it."""
@@ -80,6 +93,30 @@ class Keeper:
     def mapped(self, pid: int, addresses: str) -> int:
         """The file that a process has mapped at addresses, as /proc/PID/map_files has them, open for reading."""
         return self._opened(Question.MAPPED, pid=pid, addresses=addresses)
+
+    def listen(self) -> socket.socket:
+        """The socket of a budget, which is the same for the manager that follows a killed one."""
+        return socket.socket(fileno=self._opened(Question.LISTEN))
+
+    def keep(self, text: str) -> None:
+        """Have a budget's state kept."""
+        self._ask(Question.KEEP, words={"text": text})
+
+    def kept(self) -> str | None:
+        """The state that was kept; `None` for none."""
+        return self._ask(Question.KEPT).text
+
+    def forget(self) -> None:
+        """Have no state kept any more."""
+        self._ask(Question.FORGET)
+
+    def is_worker(self, pid: int) -> bool:
+        """Whether a process has one of the variables by which launchers number their workers."""
+        return self._ask(Question.IS_WORKER, words={"pid": pid}).text is not None
+
+    def namespace(self, pid: int) -> str:
+        """As /proc/PID/ns/pid has it."""
+        return self._ask(Question.NAMESPACE, words={"pid": pid}).text or ""
 
     def gpu_use(self, pid: int) -> tuple[tuple[str, ...], str | None, str | None]:
         """As `devices.nvml.processes.uses` has it, of a process of the job that was named on the command line."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autocap.errors import GuardError
 from autocap.job.invoking_user import invoking_user
+from autocap.job.keeper import keeper
 from autocap.job.trusted_code import replaceable
 
 VARIABLE = "AUTOCAP_STATE_DIR"
@@ -22,8 +23,11 @@ _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is n
 
 
 def default_path() -> Path:
-    """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`."""
-    override = os.environ.get(VARIABLE)
+    """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`. Under sudo that variable is
+    root's, and a session of a user without a home has a place of its own in /tmp."""
+    override = "" if keeper() is not None else os.environ.get(VARIABLE)
+    if keeper() is not None and not os.access(Path.home(), os.W_OK | os.X_OK):
+        return Path(f"/tmp/autocap-{os.getuid()}")
     if override:
         return Path(override).absolute()
     return ROOTS_PATH if os.geteuid() == 0 else Path.home() / ".local/state/autocap"

@@ -1,5 +1,6 @@
 """The socket that clients connect to: systemd's, or one of our own."""
 
+import grp
 import os
 import socket
 import stat
@@ -7,7 +8,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from autocap.errors import AutocapError
+from autocap.errors import AutocapError, UsageError
 from autocap.job.trusted_code import replaceable
 
 _FIRST_FD = 3  # of those that systemd hands over
@@ -40,11 +41,20 @@ def handed_over(environ: MutableMapping[str, str] = os.environ) -> socket.socket
     return found
 
 
+def gid_of(group: str) -> int:
+    """Raises UsageError where there is no such group."""
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
+
+
 @contextmanager
-def own(path: Path, gid: int | None) -> Iterator[socket.socket]:
+def own(path: Path, gid: int | None, uid: int | None = None) -> Iterator[socket.socket]:
     """A socket at a path, which is removed at the end. gid: of those who may connect, besides its owner; our own group
-    when `None`. Raises NotListening where it cannot be had, as where another helper has it, and for root where somebody
-    else could put something in its place: a link, of whose target we would change the mode, or their own socket."""
+    when `None`. uid: its owner, ourselves when `None`. Raises NotListening where it cannot be had, as where another
+    helper has it, and for root where somebody else could put something in its place: a link, of whose target we would
+    change the mode, or their own socket."""
     who = replaceable(str(path)) if os.geteuid() == 0 else None
     if who is not None:
         raise NotListening(
@@ -52,7 +62,7 @@ def own(path: Path, gid: int | None) -> Iterator[socket.socket]:
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            made = _bind(listener, path, gid)
+            made = _bind(listener, path, gid, uid)
         except OSError as error:
             raise NotListening(f"no socket can be had at {path}: {error}; pass --socket with another path") from error
         try:
@@ -63,7 +73,7 @@ def own(path: Path, gid: int | None) -> Iterator[socket.socket]:
                     os.unlink(path)
 
 
-def _bind(listener: socket.socket, path: Path, gid: int | None) -> tuple[int, int]:
+def _bind(listener: socket.socket, path: Path, gid: int | None, uid: int | None) -> tuple[int, int]:
     """Listen at a path; which file that made. Raises OSError, NotListening."""
     _remove_dead(path)
     before = os.umask(0o177)  # nobody connects before it is known who may
@@ -71,8 +81,8 @@ def _bind(listener: socket.socket, path: Path, gid: int | None) -> tuple[int, in
         listener.bind(str(path))
     finally:
         os.umask(before)
-    if gid is not None:
-        os.chown(path, -1, gid, follow_symlinks=False)
+    if gid is not None or uid is not None:
+        os.chown(path, -1 if uid is None else uid, -1 if gid is None else gid, follow_symlinks=False)
     os.chmod(path, 0o660)
     listener.listen(_BACKLOG)
     return _identity(path)

@@ -4,6 +4,7 @@ containers is uid 0 in both."""
 import os
 from pathlib import Path
 
+from autocap.job.keeper import keeper
 from autocap.job.processes import status
 
 _PROC = Path("/proc")
@@ -21,7 +22,8 @@ def namespace_of(pid: int, proc: Path = _PROC) -> str | None:
     if len(said.get("NSpid", "").split()) <= 1:  # kernels before 4.1 have no such line
         return HERE
     try:
-        return os.readlink(proc / str(pid) / "ns/pid")
+        root = keeper()
+        return os.readlink(proc / str(pid) / "ns/pid") if root is None else root.namespace(pid)
     except OSError:
         return None
 

@@ -15,9 +15,9 @@ class Code(StrEnum):
     NOT_ALLOWED = "not_allowed"
     IN_USE = "in_use"  # uid, pid where they are known
     NO_LEASE = "no_lease"
-    REFUSED = "refused"  # kind; found_w where it was overtaken
+    REFUSED = "refused"  # kind; found_w where it was overtaken; uuid of the device
     FOREIGN = "foreign"  # uuid, expected_w, found_w
-    GUARD = "guard"
+    GUARD = "guard"  # uuid of a device that failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

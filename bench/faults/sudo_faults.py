@@ -66,8 +66,9 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     assert scene.controller is not None
     right = [0, 1, 128 + signal.SIGKILL] if act is _job_killed else [0]
     if rng.random() < 0.3:
+        # Before it listens for signals, Python's own ways apply.
+        right.append(128 + signal.SIGTERM if scene.said() else -signal.SIGTERM)
         scene.controller.send_signal(signal.SIGTERM)
-        right.append(128 + signal.SIGTERM)
     status = scene.ended_with()
     harmed = None if status in right else f"run ended with {status}"
     harmed = secret.gained("\n".join(scene.said())) or _owners(scene) or harmed

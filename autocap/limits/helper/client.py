@@ -73,6 +73,8 @@ class RemoteGuardian(PeerGuardian):
         self._back_within_s, self._called = back_within_s, called
         self._connection: Connection | None = None
         self._is_over = False  # the helper has ended the lease
+        self._left_out: set[int] = set()
+        self.failed: int | None = None
 
     def __enter__(self) -> Self:
         self.original_w = self._lend(LEND_WITHIN_S)
@@ -94,7 +96,17 @@ class RemoteGuardian(PeerGuardian):
         self._carry_out(Op.REHEARSE, (), self.original_w)
 
     def _set(self, caps_w: tuple[float, ...]) -> None:
-        self._carry_out(Op.SET, caps_w, caps_w)
+        """Of a DeviceError `failed` tells the place of the device."""
+        self.failed = None
+        wanted_w = [None if place in self._left_out else cap_w for place, cap_w in enumerate(caps_w)]
+        self._carry_out(Op.SET, caps_w, wanted_w)
+
+    def leave_out(self, place: int) -> Restored:
+        """Have the limit found on one device put back, as `restore` does, and none set there any more. Raises
+        GuardError where the helper is gone, or of a version that cannot."""
+        (found,) = self._ask(Op.LEAVE_OUT, PutBack, devices=(self._uuids[place],)).restored
+        self._left_out.add(place)
+        return found
 
     def _listen(self) -> bool:
         if self._connection is None:
@@ -193,7 +205,7 @@ class RemoteGuardian(PeerGuardian):
             self._ask(op, Done, watts)
             self._verify(wanted_w)
 
-    def _ask(self, op: Op, kind: type[A], watts: tuple[float, ...] = ()) -> A:
+    def _ask(self, op: Op, kind: type[A], watts: tuple[float, ...] = (), devices: tuple[str, ...] = ()) -> A:
         """One request, as soon as the helper takes it. Raises what setting without a helper would."""
         self._require_own_process()
         waited_s = 0.0
@@ -202,10 +214,12 @@ class RemoteGuardian(PeerGuardian):
                 raise GuardError(f"{self._called} is gone, so no cap is set any more; start again once it is back")
             self._exchange(self._connection)
             try:
-                return self._connection.ask(op, kind, watts=watts, within_s=ASKED_WITHIN_S)
+                return self._connection.ask(op, kind, watts=watts, devices=devices, within_s=ASKED_WITHIN_S)
             except Refused as error:
                 wait_s = error.wait_s
                 if wait_s is None:
+                    if error.refusal.uuid in self._uuids:
+                        self.failed = self._uuids.index(error.refusal.uuid)
                     raise error_of(error.refusal) from error
                 if waited_s + wait_s > _LONGEST_WAIT_S:
                     raise LimitRefused(f"{self._called} lets no limit be set so often: {error}") from error
@@ -234,9 +248,10 @@ class RemoteGuardian(PeerGuardian):
 
     def _verify(self, wanted_w: Sequence[float | None]) -> None:
         """See that limits which the helper has requested hold. Raises LimitRefused, ForeignLimit, GuardError."""
-        for (uuid, original_w), cap_w in zip(self._found, wanted_w, strict=True):
+        for place, ((uuid, original_w), cap_w) in enumerate(zip(self._found, wanted_w, strict=True)):
             if cap_w is None:
                 continue
+            self.failed = place
             if self._connection is not None:  # as it takes a while until one is enforced
                 self._exchange(self._connection)
             try:

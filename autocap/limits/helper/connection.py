@@ -13,6 +13,7 @@ from autocap.errors import (
     ActuatorAbsent,
     ActuatorUnavailable,
     AutocapError,
+    DeviceError,
     DeviceLocked,
     GuardError,
     LeaseEnded,
@@ -159,6 +160,8 @@ def error_of(refusal: Refusal) -> AutocapError:
             return LeaseEnded(text)
         case Code.IN_USE:
             return DeviceLocked(text)
+        case Code.GUARD if uuid is not None:
+            return DeviceError(text)
     return GuardError(text)
 
 

@@ -66,6 +66,7 @@ class Conversation:
             Op.GIVE_BACK: self._give_back,
             Op.STATUS: self._status,
             Op.END_LEASES: self._end_leases,
+            Op.LEAVE_OUT: self._leave_out,
         }
 
     def hear(self, line: bytes) -> tuple[bytes, float]:
@@ -221,6 +222,9 @@ class Conversation:
 
     def _restore(self, request: Request) -> PutBack:
         return PutBack(restored=self._lent().restore(ASKED))
+
+    def _leave_out(self, request: Request) -> PutBack:
+        return PutBack(restored=self._lent().leave_out(request.devices))
 
     def _give_back(self, request: Request) -> PutBack:
         self._lent()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from autocap.devices.base import require_inside
 from autocap.devices.inventory import ListedDevice
@@ -93,7 +94,13 @@ class LentDevices:
                 _require_inside(device, cap_w, one)
         self._count_sets(terms)
         self._loan.caps_w = tuple(watts)
-        self._carry_out(lambda: self._guardian.set_caps(watts))
+        try:
+            self._carry_out(lambda: self._guardian.set_caps(watts))
+        except Refused as error:
+            failed = self._guardian.failed
+            if failed is None or error.refusal.uuid is not None:
+                raise
+            raise Refused(replace(error.refusal, uuid=self._devices[failed].uuid)) from error
         log.info("%s has set %s to %s", self._peer.who, self._names, _watts(watts))
 
     def beat(self) -> None:
@@ -116,6 +123,14 @@ class LentDevices:
             back = f"{one.uuid} is back at {_watts([one.final_w])}" if one.note is None else one.note
             log.log(level, "%s: %s (%s)", self._peer.who, back, why)
         return restored
+
+    def leave_out(self, uuids: Sequence[str]) -> tuple[Restored, ...]:
+        """Put back the limits of some devices, and set none there any more. Raises Refused for one that is not lent."""
+        places = {device.uuid: place for place, device in enumerate(self._devices)}
+        if unknown := [uuid for uuid in uuids if uuid not in places]:
+            raise refused(Code.UNKNOWN_DEVICE, f"{unknown[0]} is not lent to this connection")
+        log.warning("%s leaves out %s", self._peer.who, ", ".join(uuids))
+        return tuple(self._guardian.leave_out(places[uuid]) for uuid in uuids)
 
     def lapse(self, why: str) -> None:
         """The client has fallen silent: put the limits back, and have it told once it speaks, and may set, again."""

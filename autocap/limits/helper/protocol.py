@@ -44,11 +44,13 @@ class Op(StrEnum):
     GIVE_BACK = "give_back"
     STATUS = "status"
     END_LEASES = "end_leases"
+    LEAVE_OUT = "leave_out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """devices: UUIDs, for LEND and END_LEASES. watts: a cap for each device lent, in the order lent, for SET."""
+    """devices: UUIDs, for LEND, END_LEASES and LEAVE_OUT. watts: a cap for each device lent, in the order lent, for
+    SET."""
 
     id: int
     op: Op
@@ -120,7 +122,7 @@ class Beaten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """To RESTORE and GIVE_BACK, in the order lent."""
+    """To RESTORE and GIVE_BACK, in the order lent; to LEAVE_OUT, in the order asked for."""
 
     restored: tuple[Restored, ...]
 
@@ -168,9 +170,15 @@ ANSWERS: dict[Op, type[Answer]] = {
     Op.GIVE_BACK: PutBack,
     Op.STATUS: Status,
     Op.END_LEASES: LeasesEnded,
+    Op.LEAVE_OUT: PutBack,
 }
 _OPS = {str(op): op for op in Op}
-_OWN_KEYS = {Op.LEND: "devices", Op.SET: "watts", Op.END_LEASES: "devices"}  # of a request, beside v, id and op
+_OWN_KEYS = {
+    Op.LEND: "devices",
+    Op.SET: "watts",
+    Op.END_LEASES: "devices",
+    Op.LEAVE_OUT: "devices",
+}  # of a request, beside v, id and op
 
 
 def encode_request(request: Request) -> bytes:

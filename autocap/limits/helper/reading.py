@@ -1,4 +1,5 @@
-"""What became of limits whose helper, or keeper, is gone, as a client reads them: its watchdog or its next start puts them back."""
+"""What became of limits whose helper, or keeper, is gone, as a client reads them: its watchdog puts them back, or the
+next start."""
 
 import time
 from collections.abc import Callable, Sequence

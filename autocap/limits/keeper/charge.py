@@ -1,24 +1,38 @@
 """What a keeper was told by root before there was a session, and what it lends by that. Nothing that a session says
 makes it more."""
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 from autocap import devices
 from autocap.devices.base import LimitPort
-from autocap.devices.inventory import Inventory, ListedDevice
+from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice
 from autocap.devices.names import named
+from autocap.job.invoking_user import InvokingUser
 from autocap.limits.helper.policy import Grant, Rule
 from autocap.records import CapRange
 from autocap.wire.who import Peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFiles:
+    """socket, state: the names of its files in the state directory. group: who may connect, by number; besides its user
+    nobody when `None`. worker_variables: by which launchers number their workers."""
+
+    socket: str
+    state: str
+    group: int | None
+    worker_variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """uid, gid, groups: of the user. session: the PID of the process that becomes the session. device: as --device has
     it. gpus: those that --gpus names, all of the kind when `None`. min_w, max_w: bounds of caps; `None` for the
-    device's own. job: the PID of one that runs already. observe: no limit is set."""
+    device's own. job: the PID of one that runs already. observe: no limit is set. budget: what a manager of one has."""
 
     uid: int
     gid: int
@@ -30,6 +44,14 @@ class Charge:
     max_w: float | None = None
     job: int | None = None
     observe: bool = False
+    budget: BudgetFiles | None = None
+
+    @classmethod
+    def of(cls, user: InvokingUser, *, device: str, gpus: Sequence[str] | None, **more: Any) -> Self:
+        """Of the process that calls this, which becomes the user's. more: as the fields have it."""
+        named = None if gpus is None else tuple(gpus)
+        made = cls(uid=user.uid, gid=user.gid, groups=user.groups, session=os.getpid(), device=device, gpus=named)
+        return replace(made, **more)
 
     @property
     def kind(self) -> str:
@@ -106,6 +128,9 @@ class NamedDevice(Inventory):
                 requested_w=requested_w,
             ),
         )
+
+    def described(self) -> tuple[DescribedDevice, ...]:
+        return ()
 
     def pids(self, uuid: str) -> tuple[int, ...] | None:
         return None

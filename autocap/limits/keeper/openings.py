@@ -8,10 +8,11 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from autocap.devices.node.asked import ASKING
 from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
@@ -22,31 +23,43 @@ from autocap.errors import DeviceError, GuardError
 from autocap.job.call_events import open_event
 from autocap.job.ignored_signals import IGNORED
 from autocap.job.keeper import Answer, Question
-from autocap.job.processes import identify, tree
-from autocap.limits.keeper.charge import Charge
+from autocap.job.processes import environment, identify, tree
+from autocap.limits.keeper.charge import BudgetFiles, Charge
 from autocap.limits.recovery import NO_NEWS, settle
+from autocap.limits.state_dir import StateDir, default_path
+from autocap.wire import listening
+from autocap.wire.listening import NotListening
 
 _RINGS_BYTES = 1 << 28  # 36 KiB each
 _ADDRESSES = re.compile(r"[0-9a-f]{1,16}-[0-9a-f]{1,16}")
 
 
 class Openings:
-    """charge: whose, and of what. guard: makes a connection on which limits are lent; its other end. To be closed."""
+    """charge: whose, and of what. guard: makes a connection on which limits are lent to a process, told a descriptor of
+    it and its PID; its other end. To be closed."""
 
-    def __init__(self, charge: Charge, guard: Callable[[], int]) -> None:
+    def __init__(self, charge: Charge, guard: Callable[[int, int], int]) -> None:
         self._charge = charge
+        self._stack = ExitStack()
+        self._listener: socket.socket | None = None
         self._meter: subprocess.Popen[bytes] | None = None
         self._answers: dict[str, Callable[[Mapping[str, object], list[int]], Answer]] = {
-            Question.GUARD: lambda said, fds: Answer(fds=(guard(),)),
+            Question.GUARD: lambda said, fds: Answer(fds=(guard(fds[0], _number(said["pid"])),)),
             Question.SETTLE: lambda said, fds: Answer(texts=self._settled()),
             Question.DENIAL: lambda said, fds: Answer(text=denial(own_privileges())),
             Question.ENERGY: lambda said, fds: Answer(fds=(_energy(said["path"]),)),
             Question.CALLS: self._calls,
             Question.MORE_RINGS: lambda said, fds: self._more_rings(),
             Question.MAPPED: lambda said, fds: Answer(
-                fds=(self._mapped(int(str(said["pid"])), str(said["addresses"])),)
+                fds=(self._mapped(_number(said["pid"]), str(said["addresses"])),)
             ),
-            Question.GPU_USE: lambda said, fds: Answer(text=json.dumps(self._gpu_use(int(str(said["pid"]))))),
+            Question.GPU_USE: lambda said, fds: Answer(text=json.dumps(self._gpu_use(_number(said["pid"])))),
+            Question.LISTEN: lambda said, fds: Answer(fds=(os.dup(self._listening().fileno()),)),
+            Question.KEEP: lambda said, fds: self._keep(str(said["text"])),
+            Question.KEPT: lambda said, fds: Answer(text=self._kept()),
+            Question.FORGET: lambda said, fds: self._forget(),
+            Question.IS_WORKER: lambda said, fds: self._is_worker(_number(said["pid"])),
+            Question.NAMESPACE: lambda said, fds: self._namespace(_number(said["pid"])),
             Question.METER: lambda said, fds: Answer(fds=self._metered()),
         }
 
@@ -57,11 +70,17 @@ class Openings:
             raise OSError(errno.EINVAL, "no such question")
         try:
             return answer(said, fds)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise OSError(errno.EINVAL, "not understood") from error
+        except (GuardError, NotListening) as error:
+            raise OSError(errno.EIO, str(error)) from error
 
     def close(self) -> None:
-        """End the meter."""
+        """End the meter, and listen no more."""
+        self._stack.close()
+        self._end_meter()
+
+    def _end_meter(self) -> None:
         if self._meter is not None:
             self._meter.kill()
             self._meter.wait()
@@ -77,7 +96,7 @@ class Openings:
 
     def _calls(self, said: Mapping[str, object], fds: list[int]) -> Answer:
         (file,) = fds
-        tid, offset = int(str(said["tid"])), int(str(said["offset"]))
+        tid, offset = _number(said["tid"]), _number(said["offset"])
         with _own_process(tid, self._charge.uid):
             return Answer(fds=(open_event(tid, file, offset),))
 
@@ -99,6 +118,48 @@ class Openings:
                 raise OSError(errno.EINVAL, "no regular file")
             return fd
 
+    @property
+    def _budget(self) -> BudgetFiles:
+        if self._charge.budget is None:
+            raise PermissionError(errno.EPERM, "this is no budget")
+        return self._charge.budget
+
+    def _listening(self) -> socket.socket:
+        files = self._budget
+        if self._listener is None:
+            place = default_path()
+            StateDir(place).close()
+            place.chmod(0o711)  # its files stay our own
+            made = listening.own(place / files.socket, files.group, self._charge.uid)
+            self._listener = self._stack.enter_context(made)
+        return self._listener
+
+    def _keep(self, text: str) -> Answer:
+        name = self._budget.state
+        with StateDir(default_path()) as place:
+            place.write(name, text.encode())
+        return Answer()
+
+    def _kept(self) -> str | None:
+        name = self._budget.state
+        with StateDir(default_path()) as place:
+            data = place.read(name)
+        return None if data is None else data.decode(errors="replace")
+
+    def _forget(self) -> Answer:
+        name = self._budget.state
+        with StateDir(default_path()) as place:
+            place.unlink(name)
+        return Answer()
+
+    def _is_worker(self, pid: int) -> Answer:
+        names = {name.encode() for name in self._budget.worker_variables}
+        return Answer(text="yes" if names & environment(pid).keys() else None)
+
+    def _namespace(self, pid: int) -> Answer:
+        assert self._budget is not None
+        return Answer(text=os.readlink(f"/proc/{pid}/ns/pid"))
+
     def _gpu_use(self, pid: int) -> tuple[object, ...]:
         job = None if self._charge.job is None else identify(self._charge.job)
         if job is None or pid not in {one.pid for one in tree(job)}:
@@ -106,13 +167,13 @@ class Openings:
         return uses(pid)
 
     def _metered(self) -> tuple[int, int, int]:
-        self.close()
-        environment = {"PATH": SYSTEM_PATH}
+        self._end_meter()
+        variables = {"PATH": SYSTEM_PATH}
         if shutil.which(COMMAND[0], path=SYSTEM_PATH) is None:
             raise FileNotFoundError(errno.ENOENT, "there is no ipmitool")
         self._meter = subprocess.Popen(
             ("/bin/sh", "-c", ASKING, "sh", *COMMAND),
-            env=environment,
+            env=variables,
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -126,6 +187,13 @@ class Openings:
             assert stream is not None  # a pipe, as asked for
             stream.close()
         return fds[0], fds[1], fds[2]
+
+
+def _number(value: object) -> int:
+    """Raises TypeError."""
+    if type(value) is not int:
+        raise TypeError("no whole number")
+    return value
 
 
 def _signals_as_usual() -> None:

@@ -12,7 +12,6 @@ from autocap.job import own_python
 from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
 from autocap.job.processes import import_path
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.state_dir import VARIABLE
 from autocap.limits.watchdog_process import interpreter
 from autocap.wire.codec import encode
 
@@ -40,9 +39,6 @@ def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
     os.set_inheritable(ours.fileno(), True)
     program, path, libraries = _reached(user)
     environ = {**os.environ, **user.environment()}
-    environ.pop(VARIABLE, None)  # root's
-    if not _may(user, user.home, os.W_OK | os.X_OK):
-        environ[VARIABLE] = f"/tmp/autocap-{user.uid}"
     before = environ.get(own_python.VARIABLE, "") if libraries else own_python.UNCHANGED
     if libraries:
         environ[own_python.VARIABLE] = libraries

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from autocap.job.ignored_signals import ignore_signals
@@ -98,17 +99,18 @@ class KeeperProcess:
             os.close(fd)
         return True
 
-    def _guard(self) -> int:
-        """A thread that serves one connection; its other end."""
+    def _guard(self, process: int, pid: int) -> int:
+        """A thread that serves one connection, of a process whose descriptor is given; its other end. Which process
+        that is decides when its limits are put back, and nothing else."""
         if self._house is None:
             self._house = _house(self._charge)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= _MOST_CONNECTIONS:
             raise OSError(errno.EAGAIN, "too many connections are open")
         ours, theirs = socket.socketpair()
-        guest = Guest(self._charge.peer, self._house.now(), partial(ours.shutdown, socket.SHUT_RDWR))
-        process = PeerProcess(os.dup(self._session), self._charge.session)
-        thread = threading.Thread(target=attend, args=(self._house, ours, guest, self._stop_fd, process), daemon=True)
+        guest = Guest(replace(self._charge.peer, pid=pid), self._house.now(), partial(ours.shutdown, socket.SHUT_RDWR))
+        peer = PeerProcess(os.dup(process), pid)
+        thread = threading.Thread(target=attend, args=(self._house, ours, guest, self._stop_fd, peer), daemon=True)
         self._threads.append(thread)
         thread.start()
         return theirs.detach()

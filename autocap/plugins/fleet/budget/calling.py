@@ -1,13 +1,14 @@
 """A client's end of a connection to the manager of a budget."""
 
+import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from autocap.errors import AutocapError, PeerLost
-from autocap.job.invoking_user import privileged
+from autocap.errors import AutocapError, DeviceLocked, PeerLost
 from autocap.limits.helper.connection import error_of
-from autocap.limits.state_dir import ROOTS_PATH, default_path
+from autocap.limits.state_dir import ROOTS_PATH, VARIABLE, default_path
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.words import (
     MOST_BYTES,
@@ -32,8 +33,8 @@ class NoBudget(AutocapError):
 
 def socket_paths(name: str = SOCKET) -> tuple[Path, ...]:
     """Where a budget's manager may listen: our own state directory, and root's."""
-    with privileged():
-        return tuple(dict.fromkeys(folder / name for folder in (default_path(), ROOTS_PATH)))
+    named = os.environ.get(VARIABLE) or ROOTS_PATH  # under sudo it is root's
+    return tuple(dict.fromkeys(Path(folder) / name for folder in (default_path(), named, ROOTS_PATH)))
 
 
 def holder_paths() -> tuple[Path, ...]:
@@ -41,13 +42,21 @@ def holder_paths() -> tuple[Path, ...]:
     return (*socket_paths(SITE_SOCKET), *socket_paths())
 
 
+def require_none() -> None:
+    """Raises DeviceLocked where a budget runs here already."""
+    try:
+        with closing(call(holder_paths())) as there:
+            raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
+    except NoBudget:
+        return
+
+
 def call(paths: Sequence[Path] | None = None, within_s: float = ANSWER_WITHIN_S) -> "Call":
     """A connection to the budget that runs on this machine. Raises NoBudget where there is none, or not for us."""
     denied = ""
     for path in socket_paths() if paths is None else paths:
         try:
-            with privileged():  # root's own, which the user behind sudo may not reach
-                return Call(path, within_s)
+            return Call(path, within_s)
         except PermissionError:
             denied = f"{path} is not open to you; have who runs it pass `--group` with a group of yours"
         except BlockingIOError:

@@ -1,7 +1,7 @@
 """`autocap budget`."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Budget:
         take(args, "budget", [BudgetConfig, VtnSource])
         if not args.words and "schedule" not in args:
             raise UsageError("the watts are missing; write `autocap budget WATTS`, or --simulate JOBS.csv")
-        return _begin(budget_config(args, _watts(word) if args.words else None))
+        return _begin(budget_config(args, _watts(word) if args.words else None), args.typed)
 
 
 def budget_config(args: argparse.Namespace, watts: float | None) -> BudgetConfig:
@@ -73,14 +73,6 @@ def budget_config(args: argparse.Namespace, watts: float | None) -> BudgetConfig
         BudgetConfig, "budget", given, watts=watts, policy=_policy(given) or Policy.FAIR, openadr=_openadr(args)
     )
     holdable(made.device)
-    for option, source in (("--schedule", made.schedule), ("--node-power", made.node_power)):
-        if source is not None and source.startswith(_COMMAND) and invoking_user() is not None:
-            raise UsageError(f"{option} {source} would run as root under sudo; choose another, or run without sudo")
-    if made.nodes is not None and invoking_user() is not None:
-        raise UsageError(
-            f"--nodes {made.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
-            "each node to set limits"
-        )
     if made.job is not None and made.nodes is None:
         raise UsageError(f"--job {made.job} is of a job on several nodes; add --nodes, or drop it")
     if made.schedule is None or made.schedule.startswith(_COMMAND):
@@ -166,18 +158,20 @@ def _openadr(args: argparse.Namespace) -> VtnSource | None:
     return None
 
 
-def _begin(config: BudgetConfig) -> int:
+def _begin(config: BudgetConfig, typed: Sequence[str]) -> int:
     """Hold it until it ends."""
     if options.observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to hold a budget")
     from autocap.job.blas_threads import one_thread
+    from autocap.plugins.fleet.budget.calling import require_none
 
+    require_none()
+    _part_under_sudo(config, typed)
     with one_thread():
-        from autocap.plugins.fleet.manager.opening import manage, require_none
+        from autocap.plugins.fleet.manager.opening import manage
         from autocap.plugins.fleet.manager.supervising import supervised
         from autocap.plugins.fleet.nodes.transport import reached_by
         from autocap.plugins.fleet.site.opening import hold, node_command
-    require_none()
     if config.nodes is None:
         return supervised(lambda leash, resumed: manage(config, leash, resumed))
     transport, address = reached_by(config.nodes)
@@ -186,3 +180,21 @@ def _begin(config: BudgetConfig) -> int:
     if reach is None:
         raise UsageError(f"--nodes {config.nodes} cannot start anything on nodes that are named; hold one on each")
     return supervised(lambda leash, resumed: hold(config, names, reach, leash, resumed))
+
+
+def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:
+    """Under sudo, be the user from here on, beside a keeper that has the socket and the state as well."""
+    from autocap.cli.session import refuse_nodes, start
+    from autocap.limits.keeper.charge import BudgetFiles, Charge
+    from autocap.plugins.fleet.budget.calling import SOCKET
+    from autocap.plugins.fleet.manager.finding import WORKER_VARIABLES
+    from autocap.plugins.fleet.manager.state import STATE
+    from autocap.wire.listening import gid_of
+
+    user = invoking_user()
+    if user is None:
+        return
+    refuse_nodes(config.nodes)
+    group = None if config.group is None else gid_of(config.group)
+    files = BudgetFiles(socket=SOCKET, state=STATE, group=group, worker_variables=tuple(sorted(WORKER_VARIABLES)))
+    start(user, Charge.of(user, device=config.device, gpus=config.gpus, budget=files), typed)

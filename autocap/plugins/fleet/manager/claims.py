@@ -4,7 +4,6 @@ register a job could else set the caps of another one's GPUs."""
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, ancestors, identify
 from autocap.limits.helper.computing import User, computing, user_of
 from autocap.plugins.fleet.manager.finding import group_of
@@ -41,10 +40,9 @@ def claimed(peer: Peer, pid: int, *, trusted: bool) -> Claim:
     """The claim of who connected to the job of a process. Raises NoClaim where that is somebody else's."""
     if peer.namespace != HERE:
         return Claim(peer=peer, trusted=False, root=None)
-    with privileged():
-        root, group = identify(pid), group_of(pid)
-        if root is None or not (trusted or user_of(pid).is_of(peer)):
-            raise NoClaim(f"process {pid} is not {peer.name}'s, so its caps are not theirs to set")
+    root, group = identify(pid), group_of(pid)
+    if root is None or not (trusted or user_of(pid).is_of(peer)):
+        raise NoClaim(f"process {pid} is not {peer.name}'s, so its caps are not theirs to set")
     return Claim(peer=peer, trusted=trusted, root=root, groups=set() if group is None else {group})
 
 
@@ -56,10 +54,9 @@ class Claims:
 
     def look(self, claim: Claim, uuid: str) -> Presence:
         """What computes on a device now."""
-        with privileged():  # what others have in their environment is hidden from the user behind sudo
-            found = computing(lambda: self._listed(uuid))
-            groups = {one.pid: group_of(one.pid) for one in found.processes}
-            own = tuple(one.pid for one in found.processes if _is_of(claim, one, groups[one.pid]))
+        found = computing(lambda: self._listed(uuid))
+        groups = {one.pid: group_of(one.pid) for one in found.processes}
+        own = tuple(one.pid for one in found.processes if _is_of(claim, one, groups[one.pid]))
         claim.groups |= {group for pid in own if (group := groups[pid]) is not None}
         if claim.trusted:
             if found.untold is not None:

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocap.job.keeper import keeper
 from autocap.job.processes import ancestors, environment
 from autocap.text import printable
 
 _PROC = Path("/proc")
-_OF_WORKERS = frozenset(
-    {b"LOCAL_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MV2_COMM_WORLD_LOCAL_RANK", b"PMI_RANK", b"SLURM_LOCALID"}
+WORKER_VARIABLES = frozenset(
+    {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "SLURM_LOCALID"}
 )
 _LONGEST = 40  # characters of a name
 
@@ -48,9 +49,20 @@ def group_of(pid: int) -> int | None:
     except OSError:
         return None
     with suppress(OSError):  # another user's environment
-        if environment(pid).keys() & _OF_WORKERS:
+        if _is_worker(pid):
             return next(ancestors(pid), group)
     return group
+
+
+def _is_worker(pid: int) -> bool:
+    """Whether a launcher has started it. Raises OSError."""
+    try:
+        return not WORKER_VARIABLES.isdisjoint(name.decode(errors="replace") for name in environment(pid))
+    except PermissionError:
+        root = keeper()
+        if root is None:
+            raise
+        return root.is_worker(pid)
 
 
 def jobs_of(listings: Mapping[str, Sequence[int]], group_of: Callable[[int], int | None] = group_of) -> list[FoundJob]:

@@ -14,7 +14,6 @@ from typing import Protocol
 from autocap.clock import Clock
 from autocap.errors import UsageError
 from autocap.events import Event
-from autocap.job.invoking_user import privileged
 from autocap.limits.times import BEAT_APART_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.ledger import Ledger
@@ -134,8 +133,7 @@ class Manager:
             self._steward.beat(now_s)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_S
-            with privileged():  # what others have in their environment is hidden from the user behind sudo
-                found = jobs_of(self._listings())
+            found = jobs_of(self._listings())
             self._steward.look(now_s, found)
             self._steward.act(self._clock.now())  # before a reading of all devices takes its time
         if now_s >= self._next_sample_s:
@@ -160,8 +158,7 @@ class Manager:
     def weigh(self, pid: int, weight: float, why: str) -> None:
         """Raises UsageError where the process belongs to no job."""
         steward = self._steward
-        with privileged():  # as where they are found
-            same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
+        same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
         if not same:
             raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
         for tenant in (one for one in steward.tenants.values() if one.pid in same):

@@ -1,11 +1,10 @@
 """Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket."""
 
-import grp
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -18,12 +17,11 @@ from autocap.devices.inventory import HoldableDevice, HoldableInventory, Invento
 from autocap.devices.names import named
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.events import Event
-from autocap.job.invoking_user import acting_as, invoking_user, privileged
-from autocap.job.privileged_imports import privileged_imports
+from autocap.job.keeper import keeper
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.calling import SOCKET, NoBudget, call, holder_paths
+from autocap.plugins.fleet.budget.calling import SOCKET
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
@@ -41,7 +39,6 @@ from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.printing import note
-from autocap.reports import html
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
@@ -50,15 +47,7 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import LimitGuard
 from autocap.version import __version__
 from autocap.wire import listening
-
-
-def require_none() -> None:
-    """Raises DeviceLocked where a budget runs here already."""
-    try:
-        with closing(call(holder_paths())) as there:
-            raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
-    except NoBudget:
-        return
+from autocap.wire.listening import NotListening
 
 
 def steward_of(
@@ -85,10 +74,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
     is followed. Raises AutocapError where it cannot begin."""
     clock, state_dir = MonotonicClock(), default_path()
     StateDir(state_dir).close()
-    html.stylesheet()  # which the user behind sudo may not read
     with ExitStack() as stack:
-        stack.enter_context(acting_as(invoking_user()))
-        stack.enter_context(privileged_imports())
         signals = stack.enter_context(Signals())
         before = load(state_dir) if resumed else None
         began_wall_s = time.time() if before is None else before.began_wall_s
@@ -97,9 +83,8 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
             find_credentials(plan.openadr.credentials)
         watts = first_watts(plan, schedule, before)
         notes = settle_leftovers(observe=False)
-        with privileged():
-            inventory = stack.enter_context(holdable(plan.device))
-            device, more = devices_of(plan, inventory, clock)
+        inventory = stack.enter_context(holdable(plan.device))
+        device, more = devices_of(plan, inventory, clock)
         notes += more
         node = None
         if plan.node_power != NODE_POWER:
@@ -264,15 +249,16 @@ def record_of(plan: BudgetConfig, resumed: bool, stack: ExitStack) -> RunDirecto
 @contextmanager
 def listening_at(state_dir: Path, group: str | None, name: str = SOCKET) -> Iterator[socket.socket]:
     """Raises AutocapError where there can be no socket."""
-    try:
-        gid = None if group is None else grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
-    with ExitStack() as stack:
-        with privileged():
-            if gid is not None:
-                state_dir.chmod(0o711)  # its files stay our own
-            owned = ExitStack()
-            listener = owned.enter_context(listening.own(state_dir / name, gid))
-        stack.callback(privileged()(owned.close))
+    root = keeper()
+    if root is not None:
+        try:
+            with root.listen() as listener:
+                yield listener
+        except OSError as error:
+            raise NotListening(f"no socket can be had: {error.strerror}") from error
+        return
+    gid = None if group is None else listening.gid_of(group)
+    if gid is not None:
+        state_dir.chmod(0o711)  # its files stay our own
+    with listening.own(state_dir / name, gid) as listener:
         yield listener

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import GuardError
-from autocap.job.invoking_user import privileged
+from autocap.job.keeper import keeper
 from autocap.limits.state_dir import StateDir
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.openadr.spans import Span
@@ -35,9 +35,13 @@ class BudgetState:
 
 def save(state_dir: Path, state: BudgetState, name: str = STATE) -> None:
     """Raises GuardError where it cannot be written."""
+    root, text = keeper(), printable_json(encode(state))
     try:
-        with privileged(), StateDir(state_dir) as place:
-            place.write(name, printable_json(encode(state)).encode())
+        if root is not None:
+            root.keep(text)
+            return
+        with StateDir(state_dir) as place:
+            place.write(name, text.encode())
     except OSError as error:
         raise GuardError(f"{state_dir / name} cannot be written: {error.strerror}; free some space") from error
 
@@ -45,14 +49,26 @@ def save(state_dir: Path, state: BudgetState, name: str = STATE) -> None:
 def load(state_dir: Path, name: str = STATE) -> BudgetState | None:
     """What a manager that was killed has left; `None` where nothing that can be used is there. Raises GuardError where
     the directory is refused."""
-    with privileged(), StateDir(state_dir) as place:
-        data = place.read(name)
-    with suppress(ValueError):
-        found = decode(BudgetState, parse(data or b"", _MOST_BYTES))
+    with suppress(ValueError, OSError):
+        found = decode(BudgetState, parse(_kept(state_dir, name), _MOST_BYTES))
         return found if math.isfinite(found.watts + found.began_wall_s) else None
     return None
 
 
+def _kept(state_dir: Path, name: str) -> bytes:
+    """Raises GuardError, OSError."""
+    root = keeper()
+    if root is not None:
+        return (root.kept() or "").encode()
+    with StateDir(state_dir) as place:
+        return place.read(name) or b""
+
+
 def forget(state_dir: Path, name: str = STATE) -> None:
-    with suppress(OSError, GuardError), privileged(), StateDir(state_dir) as place:
-        place.unlink(name)
+    with suppress(OSError, GuardError):
+        root = keeper()
+        if root is not None:
+            root.forget()
+            return
+        with StateDir(state_dir) as place:
+            place.unlink(name)
