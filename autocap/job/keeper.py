@@ -95,7 +95,7 @@ class Keeper:
         return self._opened(Question.MAPPED, pid=pid, addresses=addresses)
 
     def listen(self) -> socket.socket:
-        """The socket of a budget, which is the same for the manager that follows a killed one."""
+        """The socket of a budget, made anew for each manager."""
         return socket.socket(fileno=self._opened(Question.LISTEN))
 
     def keep(self, text: str) -> None:

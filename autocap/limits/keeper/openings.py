@@ -8,7 +8,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -40,8 +39,7 @@ class Openings:
 
     def __init__(self, charge: Charge, guard: Callable[[int, int], int]) -> None:
         self._charge = charge
-        self._stack = ExitStack()
-        self._listener: socket.socket | None = None
+        self._socket = ExitStack()  # removes a budget's
         self._meter: subprocess.Popen[bytes] | None = None
         self._answers: dict[str, Callable[[Mapping[str, object], list[int]], Answer]] = {
             Question.GUARD: lambda said, fds: Answer(fds=(guard(fds[0], _number(said["pid"])),)),
@@ -54,7 +52,7 @@ class Openings:
                 fds=(self._mapped(_number(said["pid"]), str(said["addresses"])),)
             ),
             Question.GPU_USE: lambda said, fds: Answer(text=json.dumps(self._gpu_use(_number(said["pid"])))),
-            Question.LISTEN: lambda said, fds: Answer(fds=(os.dup(self._listening().fileno()),)),
+            Question.LISTEN: lambda said, fds: Answer(fds=(self._listening(),)),
             Question.KEEP: lambda said, fds: self._keep(str(said["text"])),
             Question.KEPT: lambda said, fds: Answer(text=self._kept()),
             Question.FORGET: lambda said, fds: self._forget(),
@@ -77,7 +75,7 @@ class Openings:
 
     def close(self) -> None:
         """End the meter, and listen no more."""
-        self._stack.close()
+        self._socket.close()
         self._end_meter()
 
     def _end_meter(self) -> None:
@@ -124,15 +122,13 @@ class Openings:
             raise PermissionError(errno.EPERM, "this is no budget")
         return self._charge.budget
 
-    def _listening(self) -> socket.socket:
-        files = self._budget
-        if self._listener is None:
-            place = default_path()
-            StateDir(place).close()
-            place.chmod(0o711)  # its files stay our own
-            made = listening.own(place / files.socket, files.group, self._charge.uid)
-            self._listener = self._stack.enter_context(made)
-        return self._listener
+    def _listening(self) -> int:
+        """The manager's alone, so that nobody waits at it for one that was killed."""
+        files, place = self._budget, default_path()
+        StateDir(place).close()
+        place.chmod(0o711)  # its files stay our own
+        self._socket.close()
+        return self._socket.enter_context(listening.own(place / files.socket, files.group, self._charge.uid)).detach()
 
     def _keep(self, text: str) -> Answer:
         name = self._budget.state

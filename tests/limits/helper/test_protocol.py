@@ -38,7 +38,7 @@ WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
 def test_a_request_is_read_as_it_was_written(op, id, devices, data):
     watts = data.draw(st.lists(WATTS, min_size=1, max_size=8))
     names = {"devices": tuple(devices)}
-    own = {Op.LEND: names, Op.END_LEASES: names, Op.SET: {"watts": tuple(watts)}}.get(op, {})
+    own = {Op.LEND: names, Op.END_LEASES: names, Op.LEAVE_OUT: names, Op.SET: {"watts": tuple(watts)}}.get(op, {})
     request = Request(id=id, op=op, **own)
     assert decode_request(encode_request(request)) == request
 
