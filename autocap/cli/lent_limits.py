@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 
 from autocap.errors import ActuatorUnavailable
-from autocap.job.invoking_user import privileged
 from autocap.limits import Restored
 from autocap.limits.helper.offers import end_leases_at, leases_at
 from autocap.limits.helper.protocol import Ended, LeaseStatus, socket_path
@@ -19,14 +18,13 @@ def with_leases_ended(settled: Sequence[Settled], *, observe: bool) -> list[Sett
     are, and all of them where we are not root, or no helper answers that knows how. observe: end nothing, and say what
     would be done."""
     in_use = [one.uuid for one in settled if one.outcome is Fate.IN_USE]
-    with privileged():
-        if not in_use or os.geteuid() != 0:
-            return list(settled)
-        try:
-            ended = _foreseen(in_use) if observe else _ended(in_use)
-        except ActuatorUnavailable as error:
-            log.debug("no lease was ended: %s", error)
-            return list(settled)
+    if not in_use or os.geteuid() != 0:
+        return list(settled)
+    try:
+        ended = _foreseen(in_use) if observe else _ended(in_use)
+    except ActuatorUnavailable as error:
+        log.debug("no lease was ended: %s", error)
+        return list(settled)
     kept = [one for one in settled if one.uuid not in {other.uuid for other in ended}]
     return kept + ended
 

@@ -7,7 +7,6 @@ somebody else could have written; it is read with the rights of whoever typed th
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
 from autocap.job.keeper import user_behind_sudo
-from autocap.job.privileged_imports import privileged_imports
 from autocap.job.trusted_code import writer_of
 from autocap.runlog.input_file import KIB, InputRefused, read_input
 
@@ -49,8 +47,7 @@ def read(path: str, is_table: Callable[[str], bool]) -> list[Entry] | None:
     """
     if not is_there(path):
         return None
-    user = invoking_user()
-    with acting_as(user), privileged_imports() if user else nullcontext():
+    with acting_as(invoking_user()):
         text = _text(path)
     return list(_entries(path, text, is_table))
 

@@ -1,7 +1,6 @@
-"""Under sudo: who typed the command, and how to act with their rights instead of root's.
+"""Under sudo: who typed the command, and how to act with their rights, or be theirs, instead of root's.
 
-The child runs as them, and so does a command itself, but for the moments in which a limit is set or a device is
-opened: a rule that lets a user run autocap as root then lends them nothing but power limits, whatever a path leads to.
+A rule that lets a user run autocap as root then lends them nothing but power limits, whatever a path leads to.
 """
 
 import os
@@ -9,7 +8,6 @@ import pwd
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from autocap.errors import TargetError
@@ -71,7 +69,6 @@ def _number(variable: str, text: str) -> int:
 
 
 _switching = threading.RLock()  # ids belong to the whole process: one thread at a time changes them
-_held = ContextVar("held", default=False)  # `privileged` is under way, here or in the thread that waits for this one
 
 
 @contextmanager
@@ -79,9 +76,7 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
     """Inside, whatever this process does it does with the user's rights: files are opened, made and removed as theirs,
     signals are sent as theirs. `None` changes nothing. Raises TargetError where the kernel forbids it.
 
-    The real ids change as well: by them signals and access(2) go, and a program that some library starts is the user's
-    alone, since what is saved does not outlive an exec. Root stays the saved id, for `privileged`. So the user may
-    signal us, as without sudo; the watchdog they may not.
+    The real ids change as well: by them signals and access(2) go. Root stays the saved id, to come back.
     """
     if user is None or os.geteuid() == user.uid:
         yield
@@ -99,39 +94,6 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
         os.setresuid(*uids)
         os.setresgid(*gids)
         os.setgroups(groups)
-
-
-@contextmanager
-def privileged() -> Iterator[None]:
-    """Inside `acting_as`, root's rights again, for the little that sudo lends; elsewhere nothing changes.
-
-    The kernel keeps them for a process whose saved user is still root, so this asks for no state of ours.
-    """
-    if 0 not in os.getresuid() or _held.get():
-        yield
-        return
-    with _switching:
-        before = _held.set(True)
-        try:
-            with _as_root():
-                yield
-        finally:
-            _held.reset(before)
-
-
-@contextmanager
-def _as_root() -> Iterator[None]:
-    uids, gids = os.getresuid(), os.getresgid()
-    if uids[1] == 0:
-        yield
-        return
-    os.setresuid(0, 0, 0)
-    os.setresgid(0, 0, 0)
-    try:
-        yield
-    finally:
-        os.setresgid(*gids)
-        os.setresuid(*uids)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import package_root
 
 # As for a watchdog: -I and -S keep the environment and every sitecustomize out of it.
@@ -81,8 +80,7 @@ class Supervised:
         try:
             self._process.wait(self._grace_s + _END_S)
         except subprocess.TimeoutExpired:
-            with privileged():
-                self._process.kill()
+            self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
         for stream in self._streams():

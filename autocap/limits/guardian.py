@@ -10,12 +10,11 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import DeviceError, DeviceLocked, GuardError
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.limits.asking import REAL_TIME, Waiting
@@ -35,14 +34,11 @@ _DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its stand
 
 
 class Guardian:
-    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread. While the
-    process acts as the user behind sudo, it alone has root's rights.
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
-    the default one. sync: makes a file durable. start_watch: starts the watchdog process. rights: has root's for a
-    moment, which holds up every other thread that wants them; `nullcontext` where no thread ever acts as a user. clock:
-    the time, and waiting.
+    the default one. sync: makes a file durable. start_watch: starts the watchdog process. clock: the time, and waiting.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
     cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
@@ -59,7 +55,6 @@ class Guardian:
         ready_timeout_s: float = READY_S,
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
-        rights: Callable[[], AbstractContextManager[object]] = privileged,
         clock: Waiting = REAL_TIME,
     ) -> None:
         self._kind = kind
@@ -70,7 +65,7 @@ class Guardian:
         self._ready_timeout_s = ready_timeout_s
         self._sync = sync
         self._start_watch = start_watch
-        self._rights, self._clock = rights, clock
+        self._clock = clock
         self._owner = own_identity()
         self._notes: list[str] = []
         self._locks: list[DeviceLock] = []
@@ -93,7 +88,7 @@ class Guardian:
         return tuple(self._notes)
 
     def __enter__(self) -> "Guardian":
-        with self._rights(), ExitStack() as stack:
+        with ExitStack() as stack:
             # First of all, so that they have low numbers: a limit on open files is one on their numbers.
             self._spare = SpareDescriptors(_DESCRIPTORS)
             stack.callback(self._spare.close)
@@ -120,18 +115,16 @@ class Guardian:
     def __exit__(self, *error: object) -> None:
         if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             _live.discard(self)
-            with self._rights():
-                self._stack.close()
+            self._stack.close()
 
     def rehearse(self) -> None:
         """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        with self._rights():
-            for one in self._guarded:
-                self._exchange()
-                one.rehearse(self._exchange)
+        for one in self._guarded:
+            self._exchange()
+            one.rehearse(self._exchange)
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
@@ -143,24 +136,22 @@ class Guardian:
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
         self.failed = None
-        with self._rights():
-            for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
-                for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
-                    if place in self._left_out:
-                        continue
-                    self._exchange()
-                    try:
-                        step(one, float(cap_w), self._exchange)
-                    except DeviceError:
-                        self.failed = place
-                        raise
+        for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
+            for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
+                if place in self._left_out:
+                    continue
+                self._exchange()
+                try:
+                    step(one, float(cap_w), self._exchange)
+                except DeviceError:
+                    self.failed = place
+                    raise
 
     def leave_out(self, place: int) -> Restored:
         """Put the limit found on one device back, as `restore` does, and set none there any more."""
         self._require_own_process()
         self._left_out.add(place)
-        with self._rights():
-            return self._guarded[place].restore()
+        return self._guarded[place].restore()
 
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.
@@ -170,10 +161,9 @@ class Guardian:
         and no other can be started; the limits are back by then.
         """
         if self._heartbeat is not None or not self._is_settled():
-            with self._rights():
-                self._exchange()
-                for one in self._guarded:
-                    one.look(self._exchange)
+            self._exchange()
+            for one in self._guarded:
+                one.look(self._exchange)
         happened, self._put_back_meanwhile = self._put_back_meanwhile, False
         return happened
 
@@ -181,8 +171,7 @@ class Guardian:
         """Put the limits found on arrival back. One that fails, or whose driver hangs, does not keep the others. Caps
         may be set again."""
         self._require_own_process()
-        with self._rights():
-            return tuple(self._clock.each(GuardedLimit.restore, self._guarded))
+        return tuple(self._clock.each(GuardedLimit.restore, self._guarded))
 
     def _settle(self, journal: Journal, uuid: str) -> None:
         settled = settle_locked(journal, uuid)

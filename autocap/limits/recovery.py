@@ -13,7 +13,6 @@ from pathlib import Path
 from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
-from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits.journal import DamagedEntry, Entry, Journal
 from autocap.limits.lock import DeviceLock
@@ -55,11 +54,7 @@ def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Sett
 
     observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
     """
-    with privileged():
-        return _settle(default_path() if state_dir is None else state_dir, observe)
-
-
-def _settle(path: Path, observe: bool) -> list[Settled]:
+    path = default_path() if state_dir is None else state_dir
     if not os.path.lexists(path):
         return []
     with StateDir(path) as state:

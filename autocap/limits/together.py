@@ -1,6 +1,5 @@
 """The same work on several devices at once, so that one whose driver does not answer holds up none of the others."""
 
-import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -37,8 +36,7 @@ def together(work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
 
     threads, here = [], []
     for place in range(len(items)):
-        own = contextvars.copy_context()  # in which are the rights that are held for them meanwhile
-        thread = threading.Thread(target=own.run, args=(do, place), daemon=True)
+        thread = threading.Thread(target=do, args=(place,), daemon=True)
         try:
             thread.start()
             threads.append(thread)

@@ -20,15 +20,10 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from autocap.clock import VirtualClock
-from autocap.devices.node.rapl import RaplPower
-from autocap.devices.powercap import Sysfs
-from autocap.job.invoking_user import InvokingUser, acting_as, privileged
+from autocap.job.invoking_user import InvokingUser
 from autocap.job.processes import package_root
-from autocap.limits.together import together
 from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
 from tests.doubles import file_device
-from tests.doubles.rapl_tree import RaplTree
 from tests.doubles.waiting import eventually
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can imitate sudo")
@@ -335,49 +330,6 @@ def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, s
     assert (done.returncode, machine.untouched()) == (2, True)
     assert sudo(*words, "--step-map", str(machine.secret / "file")).returncode == 2
     assert machine.untouched()
-
-
-def rights(_: object) -> tuple[int, int, int]:
-    with privileged():
-        return os.getresuid()
-
-
-def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
-    before = os.getresuid(), os.getresgid(), os.getgroups()
-    with acting_as(USER):
-        assert os.getresuid() == (USER.uid, USER.uid, 0)
-        with privileged(), privileged():
-            assert os.getresuid() == (0, 0, 0)
-            assert together(rights, range(2)) == [(0, 0, 0)] * 2  # in threads that are waited for as well
-    with privileged():  # and where nothing has to be switched
-        assert together(rights, range(2)) == [(0, 0, 0)] * 2
-    with acting_as(USER):
-        assert os.getresuid() == (USER.uid, USER.uid, 0)
-        with pytest.raises(PermissionError):
-            os.kill(1, 0)
-    assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
-
-
-def test_modules_are_imported_from_where_the_user_may_not_look(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from autocap.job.privileged_imports import privileged_imports
-
-    (machine.secret / "hidden_module.py").write_text("import os\nIDS = os.getresuid()\n")
-    monkeypatch.syspath_prepend(machine.secret)
-    with acting_as(USER), privileged_imports():
-        import hidden_module  # type: ignore[import-not-found]
-    assert (USER.uid, USER.uid, 0) == hidden_module.IDS
-    assert not (machine.secret / "__pycache__").exists()
-
-
-def test_energy_that_root_alone_may_read_is_read_for_the_user(machine: Machine) -> None:
-    tree = RaplTree(machine.secret / "sys")
-    tree.package()
-    with acting_as(USER):
-        power = RaplPower(VirtualClock(), Sysfs(tree.root))
-        power.read()
-        assert power.notes() == ()
 
 
 @pytest.mark.skipif(shutil.which("ipmitool") is not None, reason="there is one, and it would be asked")

@@ -11,7 +11,6 @@ from contextlib import suppress
 from autocap.clock import Clock
 from autocap.devices.node.asked import AskedMeter, Shell, shell, useless
 from autocap.errors import DeviceUnavailable
-from autocap.job.invoking_user import privileged
 from autocap.job.keeper import Keeper, keeper
 
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
@@ -31,8 +30,7 @@ class IpmiMeter(AskedMeter):
     def __init__(self, clock: Clock, command: tuple[str, ...] = COMMAND) -> None:
         root = keeper()
         if root is None:
-            with privileged():  # where root, who asks, looks for it
-                environ = _environment()
+            environ = _environment()
             if shutil.which(command[0], path=(environ or os.environ).get("PATH")) is None:
                 raise _missing()
         super().__init__(
@@ -91,8 +89,7 @@ def _missing() -> DeviceUnavailable:
 
 
 def _started(command: tuple[str, ...]) -> Shell:
-    with privileged():
-        return shell(command, _environment())
+    return shell(command, _environment())
 
 
 def _environment() -> dict[str, str] | None:

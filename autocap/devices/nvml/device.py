@@ -17,7 +17,6 @@ from autocap.devices.nvml.limits import NvmlLimits, Requester
 from autocap.devices.nvml.probe import WATCH_S, SensorProbe, probe_sensors
 from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable
-from autocap.job.invoking_user import privileged
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 _UPDATE_S = 0.1  # where power did not move while it was watched: what most drivers do
@@ -120,8 +119,7 @@ class NvmlDevice:
     @property
     def denial(self) -> str | None:
         """Why this process may or might not set limits, by its rights; `None` where nothing speaks against it."""
-        with privileged():
-            return denial(own_privileges())
+        return denial(own_privileges())
 
     def verifier(self) -> HeldLimits:
         """Sees whether limits hold that others request for us. Raises as `limits` does."""

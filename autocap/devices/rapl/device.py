@@ -12,7 +12,6 @@ from autocap.devices.rapl.longterm import CAP_WINDOW_US
 from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
 from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
 from autocap.errors import DeviceUnavailable
-from autocap.job.invoking_user import privileged
 from autocap.records import Reading, SensorInfo, same_limit
 
 T = TypeVar("T")
@@ -66,8 +65,7 @@ class RaplDevice:
     @property
     def denial(self) -> str | None:
         """Why this process may not set limits, by the files' permissions; `None` where nothing speaks against it."""
-        with privileged():
-            may_write = all(package.limit is None or package.limit.may_write() for package in self._packages)
+        may_write = all(package.limit is None or package.limit.may_write() for package in self._packages)
         return None if may_write else ROOT_FOR_FILES
 
     def verifier(self) -> RaplLimits:

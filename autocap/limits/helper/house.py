@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -215,7 +214,6 @@ class House:
             limits=self.inventories[kind].limits(),
             job=None,
             state_dir=self._state_dir,
-            rights=nullcontext,  # one client's guardian never waits for another's
         )
 
     def outside_holder(self, uuids: Sequence[str]) -> Holder:

@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from autocap.devices.inventory import ListedDevice
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
-from autocap.job import invoking_user
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
 from autocap.limits.vital_signs import Look
 from autocap.wire.bounds import Bounds, Rate
@@ -243,23 +241,6 @@ def test_the_bounds_of_a_lease_are_those_of_the_limit_found_also_right_after_ano
     monkeypatch.setattr(parlour.machine, "devices", read_and_then_given_back)
     lent = parlour.client().ask(Op.LEND, devices=("gpu0",))
     assert (lent.original_w, lent.max_w) == ((FOUND_W,), (FOUND_W,))
-
-
-def test_no_client_waits_for_a_thread_that_has_roots_rights_back_or_has_them_changed(parlour):
-    """As a session's guardian does, of which there is one in a process."""
-    answers: list[Answer | Refusal] = []
-
-    def speak() -> None:
-        client = parlour.lent("gpu0")
-        answers.extend(client.ask(op, watts=watts) for op, watts in ((Op.SET, (150.0,)), (Op.BEAT, ())))
-        answers.append(client.ask(Op.GIVE_BACK))
-
-    with invoking_user._switching:  # as while somebody else has root's rights
-        speaking = threading.Thread(target=speak, daemon=True)
-        speaking.start()
-        speaking.join(60.0)
-    assert not any(isinstance(answer, Refusal) for answer in answers)
-    assert len(answers) == 3
 
 
 def test_a_user_begins_no_leases_without_end(new_parlour):
