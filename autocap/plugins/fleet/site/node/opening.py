@@ -7,8 +7,6 @@ from contextlib import ExitStack, closing
 
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
-from autocap.devices.base import PowerSource
-from autocap.devices.inventory import HoldableDevice
 from autocap.errors import AutocapError, DeviceLocked
 from autocap.events import Event
 from autocap.limits import Restored
@@ -30,7 +28,6 @@ from autocap.plugins.fleet.nodes.protocol import Failed, Found, Note
 from autocap.plugins.fleet.site.node.tie import Bond, NodeControl, Tie
 from autocap.records import Sample
 from autocap.session.actuating import actuation
-from autocap.session.guarding import Guarded
 
 
 class Told:
@@ -118,7 +115,7 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
                 hall = Hall(listener, steward, NodeControl(manager, bond), clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
-                outbox.put(_found(there.device, held, there.node))
+                outbox.put(Found.of(there.device, held.guardian.original_w, way, there.node))
                 inbox = Inbox(sys.stdin.fileno(), number)
                 why = manager.run(
                     Tie(bond=bond, hall=hall, end=manager.end, clock=clock, inbox=inbox, outbox=outbox), signals
@@ -155,21 +152,3 @@ def _replace_another() -> bool:
             refusal = str(error)
         time.sleep(TRY_AGAIN_S)
     raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
-
-
-def _found(device: HoldableDevice, held: Guarded, node: PowerSource | None) -> Found:
-    way = held.actuation
-    return Found(
-        kind=device.kind,
-        emulated=device.emulated,
-        driver=device.driver,
-        gpus=way.gpus,
-        sensor=device.sensor,
-        original_w=held.guardian.original_w,
-        actuator=way.name,
-        where=way.where,
-        reason=way.reason,
-        node_power=None if node is None else node.name,
-        whole=node is not None and node.whole,
-        refresh_s=None if node is None else node.refresh_s,
-    )
