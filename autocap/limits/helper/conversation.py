@@ -49,7 +49,9 @@ class Conversation:
     def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
         self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
         self._messages = Bucket(house.bounds.messages, house.now)
-        self._lease = Lease(house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s)  # over without devices alone
+        self._lease = Lease(
+            house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s
+        )  # its end counts while nothing is lent
         self._held: LentDevices | None = None
         self._notes: list[str] = []
         self._ended_why = ""
