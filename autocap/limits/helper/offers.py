@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from autocap.errors import ActuatorUnavailable, PeerLost
-from autocap.limits.helper.connection import A, connect
+from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import (
     MOST_DEVICES,
     BadMessage,
@@ -26,20 +26,20 @@ log = logging.getLogger(__name__)
 
 def offers_at(path: Path) -> dict[str, Offer]:
     """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
-    return {offer.uuid: offer for offer in _asked(path, Op.DEVICES, Devices, "device").devices}
+    with closing(connect(path)) as connection:
+        try:
+            return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
+        except (PeerLost, Refused) as error:
+            raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
 
 
 def leases_at(path: Path) -> tuple[LeaseStatus, ...]:
     """What is lent at the moment. Raises ActuatorUnavailable where no helper answers."""
-    return _asked(path, Op.STATUS, Status, "lease").leases
-
-
-def _asked(path: Path, op: Op, kind: type[A], what: str) -> A:
     with closing(connect(path)) as connection:
         try:
-            return connection.ask_once_taken(op, kind)
+            return connection.ask_once_taken(Op.STATUS, Status).leases
         except (PeerLost, Refused) as error:
-            raise ActuatorUnavailable(f"the helper at {path} tells of no {what}: {error}") from error
+            raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
 
 
 def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
