@@ -48,8 +48,8 @@ class Package(Limited):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """unavailable: why no GPU is shown, or not every one; likewise packages_unavailable. other_kinds: of devices from
-    other packages, with their modules. budget: what holds the
-    limits of some, as `autocap.plugins.fleet.budget.holder.Held`; `None` where none runs."""
+    other packages, with their modules. budget: what holds the limits of some, as its plug-in says (`inventory` of
+    `autocap.plugins.fleet.budget.holder`); `None` where none runs."""
 
     driver_version: str | None
     unavailable: str | None

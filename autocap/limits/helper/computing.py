@@ -83,11 +83,6 @@ def sees_all_processes(namespace: Path = _PROC / "self/ns/pid") -> bool:
         return True
 
 
-def uid_of(pid: int, proc: Path = _PROC) -> int | None:
-    """The real user of a process; `None` where it has ended, or cannot be looked at."""
-    return user_of(pid, proc).uid
-
-
 def user_of(pid: int, proc: Path = _PROC) -> User:
     """Whose a process is; nobody's that is known where it has ended, or cannot be looked at."""
     try:

@@ -49,22 +49,24 @@ class Conversation:
     def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
         self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
         self._messages = Bucket(house.bounds.messages, house.now)
-        self._lease = Lease(house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s)  # over without devices alone
+        self._lease = Lease(
+            house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s
+        )  # its end counts while nothing is lent
         self._held: LentDevices | None = None
         self._notes: list[str] = []
         self._ended_why = ""
         self._beat_s = self._checked_s = self._policy_s = house.now()
         self.over: str | None = None
         self._answers: dict[Op, Callable[[Request], Answer]] = {
-            Op.HELLO: self._hello,
+            Op.HELLO: lambda request: Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S),
             Op.DEVICES: self._devices,
             Op.LEND: self._lend,
             Op.REHEARSE: self._rehearse,
             Op.SET: self._set,
             Op.BEAT: self._beaten,
-            Op.RESTORE: self._restore,
+            Op.RESTORE: lambda request: PutBack(restored=self._lent().restore(ASKED)),
             Op.GIVE_BACK: self._give_back,
-            Op.STATUS: self._status,
+            Op.STATUS: lambda request: Status(leases=self._house.loans.all()),
             Op.END_LEASES: self._end_leases,
             Op.LEAVE_OUT: self._leave_out,
         }
@@ -175,9 +177,6 @@ class Conversation:
 
     # The requests.
 
-    def _hello(self, request: Request) -> Hello:
-        return Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S)
-
     def _devices(self, request: Request) -> Devices:
         wait_s = self._house.looks.take(self._peer.account)
         if wait_s > 0:
@@ -220,18 +219,12 @@ class Conversation:
         notes, self._notes = (*self._notes, *held.new_notes()), []
         return Beaten(put_back=put_back, notes=notes)
 
-    def _restore(self, request: Request) -> PutBack:
-        return PutBack(restored=self._lent().restore(ASKED))
-
     def _leave_out(self, request: Request) -> PutBack:
         return PutBack(restored=self._lent().leave_out(request.devices))
 
     def _give_back(self, request: Request) -> PutBack:
         self._lent()
         return PutBack(restored=self._end_lease("given back"))
-
-    def _status(self, request: Request) -> Status:
-        return Status(leases=self._house.loans.all())
 
     def _end_leases(self, request: Request) -> LeasesEnded:
         if not self._peer.is_user(0):

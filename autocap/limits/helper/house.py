@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
-from autocap.limits.helper.computing import Computing, computing, uid_of
+from autocap.limits.helper.computing import Computing, computing, user_of
 from autocap.limits.helper.loans import Loans
 from autocap.limits.helper.policy import Grant, Rule
 from autocap.limits.helper.policy_file import PolicyRefused
@@ -221,7 +221,7 @@ class House:
         with StateDir(self._state_dir) as state:
             pids = (holder_pid(state, uuid) for uuid in uuids)
             pid = next((pid for pid in pids if pid is not None), None)
-        return Holder(uid=None if pid is None else uid_of(pid), pid=pid)
+        return Holder(uid=None if pid is None else user_of(pid).uid, pid=pid)
 
     def _all_devices(self) -> tuple[ListedDevice, ...]:
         return tuple(device for inventory in self.inventories.values() for device in inventory.devices())

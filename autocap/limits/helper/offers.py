@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from autocap.errors import ActuatorUnavailable, PeerLost
@@ -25,37 +26,31 @@ log = logging.getLogger(__name__)
 
 def offers_at(path: Path) -> dict[str, Offer]:
     """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
-    connection = connect(path)
-    try:
-        return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
-    except (PeerLost, Refused) as error:
-        raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
-    finally:
-        connection.close()
+    with closing(connect(path)) as connection:
+        try:
+            return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
+        except (PeerLost, Refused) as error:
+            raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
 
 
 def leases_at(path: Path) -> tuple[LeaseStatus, ...]:
     """What is lent at the moment. Raises ActuatorUnavailable where no helper answers."""
-    connection = connect(path)
-    try:
-        return connection.ask_once_taken(Op.STATUS, Status).leases
-    except (PeerLost, Refused) as error:
-        raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
-    finally:
-        connection.close()
+    with closing(connect(path)) as connection:
+        try:
+            return connection.ask_once_taken(Op.STATUS, Status).leases
+        except (PeerLost, Refused) as error:
+            raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
 
 
 def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
     """End the leases that have one of these devices; those that were. A helper of an earlier version ends none, and one
     to which we are not root. Raises ActuatorUnavailable where no helper answers."""
-    connection = connect(path)
     found: list[Ended] = []
-    try:
-        for first in range(0, len(uuids), MOST_DEVICES):
-            some = tuple(uuids[first : first + MOST_DEVICES])
-            found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=ENDED_WITHIN_S).ended
-    except (PeerLost, Refused, BadMessage) as error:
-        log.debug("the helper at %s ends no lease, or no more: %s", path, error)
-    finally:
-        connection.close()
+    with closing(connect(path)) as connection:
+        try:
+            for first in range(0, len(uuids), MOST_DEVICES):
+                some, within_s = tuple(uuids[first : first + MOST_DEVICES]), ENDED_WITHIN_S
+                found += connection.ask_once_taken(Op.END_LEASES, LeasesEnded, devices=some, within_s=within_s).ended
+        except (PeerLost, Refused, BadMessage) as error:
+            log.debug("the helper at %s ends no lease, or no more: %s", path, error)
     return tuple(found)

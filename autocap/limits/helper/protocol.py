@@ -8,7 +8,6 @@ docs/helper.md says what each message means. Watts and seconds; an unknown is nu
 """
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,9 +25,9 @@ MOST_REQUEST_BYTES, MOST_ANSWER_BYTES = 4096, 65536  # of a line, with its newli
 MOST_DEVICES = 32  # of one request
 
 
-def socket_path(environ: Mapping[str, str] = os.environ) -> Path:
+def socket_path() -> Path:
     """Where the helper listens: what `AUTOCAP_HELPER` says, or the usual place."""
-    return Path(environ.get(SOCKET_VARIABLE) or "/run/autocap/helper.sock")
+    return Path(os.environ.get(SOCKET_VARIABLE) or "/run/autocap/helper.sock")
 
 
 class Op(StrEnum):

@@ -13,7 +13,7 @@ from autocap.errors import DeviceError
 from autocap.job.processes import own_identity
 from autocap.limits import vital_signs
 from autocap.limits.helper.attendant import PeerProcess
-from autocap.limits.helper.computing import computing, sees_all_processes, uid_of
+from autocap.limits.helper.computing import computing, sees_all_processes, user_of
 from autocap.wire.who import Peer, is_nobody_known, peer_of, pidfd_of, user_name
 
 NOBODY_PID = 2**22 + 1  # above the largest
@@ -25,21 +25,21 @@ def others_than(uid: int, listed: Callable[[], Iterable[int] | None]) -> str | N
 
 
 def test_the_user_of_a_process_is_its_real_one():
-    assert uid_of(os.getpid()) == ME
+    assert user_of(os.getpid()).uid == ME
 
 
 def test_who_has_ended_or_never_was_has_no_user():
     ended = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.DEVNULL)
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert uid_of(ended.pid) is None  # a zombie
+    assert user_of(ended.pid).uid is None  # a zombie
     ended.wait()
-    assert [uid_of(pid) for pid in (ended.pid, NOBODY_PID, 0, -1)] == [None] * 4
+    assert [user_of(pid).uid for pid in (ended.pid, NOBODY_PID, 0, -1)] == [None] * 4
 
 
 def test_a_number_that_was_given_away_meanwhile_is_nobodys(tmp_path):
     """/proc shows another process by then, or none: what it says does not count."""
     (tmp_path / str(os.getpid())).mkdir()
-    assert uid_of(os.getpid(), tmp_path) is None
+    assert user_of(os.getpid(), tmp_path).uid is None
 
 
 def test_nobody_else_computes_where_all_are_ours():
@@ -138,7 +138,7 @@ def test_users_whom_a_namespace_has_no_number_for_cannot_be_told_apart(tmp_path)
 def test_a_process_of_another_user_is_seen_as_theirs():
     with subprocess.Popen(["/bin/sleep", "60"], user=20_001, group=20_001) as process:
         try:
-            assert uid_of(process.pid) == 20_001
+            assert user_of(process.pid).uid == 20_001
             assert others_than(0, lambda: (process.pid,)) == f"process {process.pid} of user 20001 computes on it"
             assert others_than(20_001, lambda: (process.pid,)) is None
         finally:

@@ -24,7 +24,6 @@ from autocap.wire.stream import dialled
 
 A = TypeVar("A", bound=Answer)
 SOCKET, SITE_SOCKET = "budget.sock", "budget.site.sock"  # of a machine's manager; of a budget over several nodes
-_ANSWER_WITHIN_S = 5.0
 
 
 class NoBudget(AutocapError):
@@ -72,7 +71,7 @@ class Call(Client[Request, Answer | Refusal]):
     """path: of the manager's socket. told: the ceilings that it has told of, asked or not, in the order in which they
     came. Raises OSError where nobody listens."""
 
-    def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
+    def __init__(self, path: Path, within_s: float = ANSWER_WITHIN_S) -> None:
         super().__init__(dialled(path, within_s), within_s, other="the budget's manager", most_bytes=MOST_BYTES)
         self.path = path
         self.told: list[Told] = []

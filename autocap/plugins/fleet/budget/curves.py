@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 _COLUMNS = ("caps_w", "slowdown", "energy", "slowdown_stderr", "energy_stderr")
 POINTS = 64  # of a job's curve
 _SURE = 2.0  # standard errors
+_IDLE = 0.2  # of what a job draws, at rest
 _BELOW = 8  # points, where it goes on below the lowest cap that is known
 _COMPUTE_BOUND = 1 / 3  # the exponent of time against power that a job without a curve is taken to have: power ∝ clock³
 
@@ -103,15 +104,14 @@ class JobCurve:
         return tuple(np.broadcast_to(getattr(self, name), self.caps_w.shape) for name in _COLUMNS)
 
 
-def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
+def prior(min_w: float, draw_w: float, *, devices: int = 1) -> JobCurve:
     """A job of which nothing is known but what it draws: it draws its cap, computes all the time, and its clock is as
     the cube root of what it draws above idle, as power is the clock times the square of a voltage that follows it.
     That it takes less energy under a lower cap is not known: one that waits for memory, or falls off a cliff, takes
-    more, so that its energy goes with its time. draw_w: a device's, watts; also the most it gets. idle_share: of that,
-    at rest."""
+    more, so that its energy goes with its time. draw_w: a device's, watts; also the most it gets."""
     top_w = max(draw_w, min_w + 1e-6)
     caps_w = np.linspace(min_w, top_w, POINTS)
-    share = (caps_w / top_w - idle_share) / (1 - idle_share)
+    share = (caps_w / top_w - _IDLE) / (1 - _IDLE)
     time = np.maximum(share, 1e-3) ** -_COMPUTE_BOUND
     return JobCurve(
         caps_w=caps_w,
@@ -120,7 +120,6 @@ def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0,
         slowdown_stderr=(time - 1) / 2,
         energy_stderr=0.2,
         devices=devices,
-        weight=weight,
     )
 
 

@@ -2,7 +2,6 @@
 caps under it."""
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autocap.devices.base import LendableDevice
@@ -11,16 +10,6 @@ from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
 from autocap.plugins.fleet.budget.words import Ask, Standing
 from autocap.session.actuating import Actuation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What `autocap devices` says of it. pid: of its manager. gpus: UUIDs of those whose limits it holds."""
-
-    watts: float
-    policy: str
-    pid: int
-    gpus: tuple[str, ...]
 
 
 def actuation(device: LendableDevice) -> Actuation | None:
@@ -50,12 +39,13 @@ def actuation(device: LendableDevice) -> Actuation | None:
 
 
 def inventory() -> dict[str, object] | None:
-    """`Held`, as JSON has it; `None` where none runs."""
+    """What `autocap devices` says of it, as JSON has it; `None` where none runs. pid: of its manager. gpus: UUIDs of
+    those whose limits it holds."""
     found = _standing()
     if found is None:
         return None
     one = found[1]
-    return asdict(Held(watts=one.budget_w, policy=one.policy, pid=one.pid, gpus=tuple(sorted(_held(one)))))
+    return {"watts": one.budget_w, "policy": one.policy, "pid": one.pid, "gpus": tuple(sorted(_held(one)))}
 
 
 def _standing() -> tuple[Path, Standing] | None:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
-from autocap.devices.inventory import HoldableDevice, HoldableInventory, Inventory
+from autocap.devices.inventory import HoldableDevice, HoldableInventory
 from autocap.devices.names import named
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.events import Event
@@ -30,7 +31,8 @@ from autocap.plugins.fleet.holdable import holdable
 from autocap.plugins.fleet.manager.claims import Claims
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.manager import Manager, Signals, ends_at
+from autocap.plugins.fleet.manager.loop import Signals, ends_at
+from autocap.plugins.fleet.manager.manager import Manager
 from autocap.plugins.fleet.manager.spoken import Spoken
 from autocap.plugins.fleet.manager.standing import values_of
 from autocap.plugins.fleet.manager.state import BudgetState, forget, load
@@ -50,23 +52,46 @@ from autocap.wire import listening
 from autocap.wire.listening import NotListening
 
 
-def steward_of(
-    device: HoldableDevice,
-    guard: LimitGuard,
-    ledger: Ledger,
-    say: Callable[[Event], None],
-    node: PowerSource | None,
-    inventory: Inventory,
-    floor_w: float | None,
-    weights: tuple[tuple[int, float], ...],
-) -> Steward:
-    """Who has the GPUs of a budget. floor_w: no cap is below it, `None` for the device's own. weights: of an earlier
-    manager of it."""
-    least_w = [max(gpu.cap_range.min_w, floor_w or 0.0) for gpu in device.gpus]
-    made = Steward(device=device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=node)
-    made.presence = Claims(inventory.pids).look
-    made.weights = Weights(weights)
-    return made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a budget holds on a machine. node: the meter of its power. notes: sentences on what it leaves alone."""
+
+    inventory: HoldableInventory
+    device: HoldableDevice
+    node: PowerSource | None
+    notes: tuple[str, ...]
+
+    def steward(
+        self, plan: BudgetConfig, guard: LimitGuard, ledger: Ledger, say: Callable[[Event], None], t_s: float,
+        before: BudgetState | None,
+    ) -> Steward:  # fmt: skip
+        """Who has its GPUs from now on. before: what an earlier manager of it knew."""
+        least_w = [max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in self.device.gpus]
+        made = Steward(device=self.device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=self.node)
+        made.presence = Claims(self.inventory.pids).look
+        made.weights = Weights(() if before is None else before.weights)
+        made.begin(t_s)
+        return made
+
+    def listings(self) -> dict[str, Sequence[int]]:
+        """Who uses each GPU; nobody one that is lost."""
+        found = dict[str, Sequence[int]]()
+        for gpu in self.device.gpus:
+            with suppress(DeviceError):
+                found[gpu.uuid] = self.inventory.pids(gpu.uuid) or ()
+        return found
+
+
+def held_by(plan: BudgetConfig, clock: Clock, stack: ExitStack) -> Held:
+    """Until the stack closes. Raises AutocapError."""
+    notes = settle_leftovers(observe=False)
+    inventory = stack.enter_context(holdable(plan.device))
+    device, more = devices_of(plan, inventory, clock)
+    node = None
+    if plan.node_power != NODE_POWER:
+        node = node_power.open_source(plan.node_power, clock)
+        stack.callback(node.close)
+    return Held(inventory=inventory, device=device, node=node, notes=(*notes, *more))
 
 
 def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
@@ -82,17 +107,10 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         if plan.openadr is not None and not resumed:
             find_credentials(plan.openadr.credentials)
         watts = first_watts(plan, schedule, before)
-        notes = settle_leftovers(observe=False)
-        inventory = stack.enter_context(holdable(plan.device))
-        device, more = devices_of(plan, inventory, clock)
-        notes += more
-        node = None
-        if plan.node_power != NODE_POWER:
-            node = node_power.open_source(plan.node_power, clock)
-            stack.callback(node.close)
+        there = held_by(plan, clock, stack)
         directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
-        way = actuation(plan.actuator, device)
+        way = actuation(plan.actuator, there.device)
         held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
         if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
             held.rehearse()
@@ -106,10 +124,10 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 pid=os.getpid(),
                 budget_w=watts,
                 policy=policy,
-                gpus=device.gpus,
+                gpus=there.device.gpus,
                 original_w=held.guardian.original_w,
-                driver=device.driver,
-                node=None if node is None else node.name,
+                driver=there.device.driver,
+                node=None if there.node is None else there.node.name,
                 schedule=plan.schedule,
                 openadr=None if plan.openadr is None else plan.openadr.url,
                 resumed=before is not None,
@@ -117,21 +135,18 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         )
         for chosen in way.chosen(clock.now()):
             recorder.event(chosen)
-        for text in notes:
+        for text in there.notes:
             recorder.warn(clock.now(), text)
         held.record_notes()
         status, why = 1, "internal fault"
         try:
-            weights = () if before is None else before.weights
-            steward = steward_of(device, held.guardian, ledger, recorder.event, node, inventory, plan.floor_w, weights)
-            steward.begin(clock.now())
+            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), before)
             manager = Manager(
                 clock=clock,
                 steward=steward,
-                ledger=ledger,
-                listings=lambda: {gpu.uuid: computing(inventory, gpu.uuid) for gpu in device.gpus},
-                say=recorder.event,
-                record=recorder.sample,
+                shares=ledger,
+                listings=there.listings,
+                recorder=recorder,
                 directory=str(directory.path.absolute()),
                 policy=policy,
                 course=course_of(
@@ -147,7 +162,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 hall = Hall(listener, steward, manager, clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
-                note(f"{watts:g} W are shared among {len(device.gpus)} GPUs; the record is {directory.path}")
+                note(f"{watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}")
                 why, status = manager.run(hall, signals), 0
             forget(state_dir)
         except AutocapError as error:
@@ -162,13 +177,6 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
             report_on(directory, recorder)
     return status
-
-
-def computing(inventory: Inventory, uuid: str) -> Sequence[int]:
-    """Who uses a GPU; nobody one that is lost."""
-    with suppress(DeviceError):
-        return inventory.pids(uuid) or ()
-    return ()
 
 
 def report_on(directory: RunDirectory, recorder: Recorder) -> None:

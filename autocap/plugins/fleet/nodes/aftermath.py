@@ -37,18 +37,14 @@ def settled(
             channel.send(order, (place,))
         end_s = clock.now() + SETTLED_WITHIN_S
         while left and clock.now() < end_s:
-            for place, message in _heard(channel, left):
+            try:
+                heard = channel.receive()
+            except EngineUnavailable:
+                break
+            for place, message in heard:
                 if isinstance(message, Done) and place in left:
                     known[left[place].number] = message.restored
                 if isinstance(message, Done | Failed | Lost):
                     left.pop(place, None)
             pause(_LOOK_S)
     return known
-
-
-def _heard(channel: Channel, left: dict[int, Agent]) -> Sequence[tuple[int, object]]:
-    try:
-        return channel.receive()
-    except EngineUnavailable:
-        left.clear()
-        return ()

@@ -7,7 +7,7 @@ makes a gap: its power is not known, so what is measured meanwhile is measured a
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.plugins.fleet.nodes.rows import Row
 from autocap.records import NodeReading, Reading, Sample, StepReading
@@ -39,10 +39,8 @@ class _Node:
         while len(rows) > 1 and rows[1].t_s <= t_s:
             rows.popleft()
         if rows and rows[0].t_s <= t_s and rows[0].row.steps is not None:
-            steps, ahead_s = rows[0].row.steps, rows[0].ahead_s
-            self.steps = StepReading(
-                count=steps.count, t_s=steps.t_s - ahead_s, of_calls=steps.of_calls, suspended=steps.suspended
-            )
+            steps = rows[0].row.steps
+            self.steps = replace(steps, t_s=steps.t_s - rows[0].ahead_s)
 
 
 class Joiner:
@@ -110,18 +108,11 @@ def _readings(node: _Node, t_s: float) -> list[Reading]:
     after = node.rows[1].row.readings if share else before.row.readings
     ahead_s = before.ahead_s
     return [
-        Reading(
+        replace(
+            one,
             t_s=one.t_s - ahead_s,
-            power_w=one.power_w,
             energy_j=_between(one.energy_j, other.energy_j, share),
             beside_j=_between(one.beside_j, other.beside_j, share),
-            requested_w=one.requested_w,
-            enforced_w=one.enforced_w,
-            sm_clock_hz=one.sm_clock_hz,
-            cap_binding=one.cap_binding,
-            throttled=one.throttled,
-            utilisation=one.utilisation,
-            temperature_c=one.temperature_c,
         )
         for one, other in zip(before.row.readings, after, strict=True)
     ]
@@ -139,7 +130,7 @@ def _of_machine(node: _Node, t_s: float) -> NodeReading | None:
         return None
     other = node.rows[1].row.node if share else one
     energy_j = _between(one.energy_j, None if other is None else other.energy_j, share)
-    return NodeReading(t_s=one.t_s - node.rows[0].ahead_s, power_w=one.power_w, whole=one.whole, energy_j=energy_j)
+    return replace(one, t_s=one.t_s - node.rows[0].ahead_s, energy_j=energy_j)
 
 
 def _together(of_nodes: Sequence[NodeReading | None], t_s: float) -> NodeReading | None:

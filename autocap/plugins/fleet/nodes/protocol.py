@@ -11,9 +11,9 @@ are the same on all nodes: `Hello` shows it where they are not.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from autocap.errors import AutocapError
 from autocap.limits import Restored
@@ -23,6 +23,10 @@ from autocap.records import GpuInfo, SensorInfo
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import line_of as json_line
 from autocap.wire.json_lines import parse
+
+if TYPE_CHECKING:  # an agent waits for none of it
+    from autocap.devices.base import Device, PowerSource
+    from autocap.session.actuating import Actuation
 
 VERSION = 3
 MOST_BYTES = 1 << 20  # of a line
@@ -145,6 +149,23 @@ class Found:
     node_power: str | None = None
     whole: bool = False
     refresh_s: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        device: "Device",
+        original_w: tuple[float | None, ...],
+        way: "Actuation | None",
+        meter: "PowerSource | None",
+    ) -> "Found":
+        """way: how they are set, `None` where they are only observed."""
+        kind, emulated, driver, gpus, sensor = device.kind, device.emulated, device.driver, device.gpus, device.sensor
+        made = cls(kind=kind, emulated=emulated, driver=driver, gpus=gpus, sensor=sensor, original_w=original_w)
+        if way is not None:
+            made = replace(made, gpus=way.gpus, actuator=way.name, where=way.where, reason=way.reason)
+        if meter is not None:
+            made = replace(made, node_power=meter.name, whole=meter.whole, refresh_s=meter.refresh_s)
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

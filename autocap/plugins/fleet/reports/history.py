@@ -16,21 +16,10 @@ UNFINISHED = "not on record"
 _SENSOR_W, _SENSOR_SHARE = 5.0, 0.05  # a board's power reading, as NVIDIA states it: within 5 W or 5 %
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """From t_s on, the cap in force, watts, and the slowdown that the job's curve has there, with its standard
-    error."""
-
-    t_s: float
-    cap_w: float
-    slowdown: float
-    slowdown_stderr: float
-
-
 @dataclass(slots=True, kw_only=True)
 class JobHistory:
-    """One job. tuned: whether it was at some time. left_s: `None` while it is there. ceiling_w: that it may have,
-    the last one."""
+    """One job. held: which cap was in force from when on, and what it cost. tuned: whether it was at some time. left_s:
+    `None` while it is there. ceiling_w: that it may have, the last one."""
 
     name: str
     devices: int
@@ -40,7 +29,7 @@ class JobHistory:
     left_s: float | None = None
     why_left: str = ""
     weight: float = 1.0
-    held: list[Held] = field(default_factory=list)
+    held: list[budget.CapHeld] = field(default_factory=list)
     ceiling_w: float | None = None
 
     def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
@@ -156,14 +145,7 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                     granted.ceiling_w = event.cap_w
                 made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
             case budget.CapHeld() if event.name in there:
-                there[event.name].held.append(
-                    Held(
-                        t_s=event.t_s,
-                        cap_w=event.cap_w,
-                        slowdown=event.slowdown,
-                        slowdown_stderr=event.slowdown_stderr,
-                    )
-                )
+                there[event.name].held.append(event)
             case budget.JobWeighed():
                 if event.name in there:
                     there[event.name].weight = event.weight

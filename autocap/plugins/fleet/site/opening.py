@@ -17,7 +17,7 @@ from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.schedule import read_schedule
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.course import course_of
-from autocap.plugins.fleet.manager.manager import Signals, ends_at
+from autocap.plugins.fleet.manager.loop import Signals, ends_at
 from autocap.plugins.fleet.manager.opening import export, first_watts, listening_at, record_of, report_on
 from autocap.plugins.fleet.manager.reception import Reception
 from autocap.plugins.fleet.manager.spoken import Spoken
@@ -77,12 +77,12 @@ def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, re
         site = Site(
             clock=clock,
             nodes=nodes,
-            parts=parts,
+            shares=parts,
             course=course,
             policy=policy,
             directory=str(directory.path.absolute()),
-            say=recorder.event,
-            record=recorder.sample,
+            recorder=recorder,
+            state=SITE_STATE,
             ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
             state_dir=state_dir,
             leash=leash,

@@ -43,21 +43,8 @@ class NodeJob:
 
     def found(self) -> Found:
         """As the controller is told of it."""
-        device, way, meter = self.device, self.way, self.meter
-        return Found(
-            kind=device.kind,
-            emulated=device.emulated,
-            driver=device.driver,
-            gpus=device.gpus if way is None else way.gpus,
-            sensor=device.sensor,
-            original_w=limits_found(device) if self.guardian is None else self.guardian.original_w,
-            actuator="direct" if way is None else way.name,
-            where="" if way is None else way.where,
-            reason="" if way is None else way.reason,
-            node_power=None if meter is None else meter.name,
-            whole=meter is not None and meter.whole,
-            refresh_s=None if meter is None else meter.refresh_s,
-        )
+        original_w = limits_found(self.device) if self.guardian is None else self.guardian.original_w
+        return Found.of(self.device, original_w, self.way, self.meter)
 
     def read(self, *, counted: bool) -> Row:
         """All there is to read, as a session reads it. counted: whether iterations need be. Raises DeviceError."""

@@ -7,10 +7,6 @@ from contextlib import ExitStack, closing
 
 from autocap import events
 from autocap.clock import Clock, MonotonicClock
-from autocap.config import NODE_POWER
-from autocap.devices import node as node_power
-from autocap.devices.base import PowerSource
-from autocap.devices.inventory import HoldableDevice
 from autocap.errors import AutocapError, DeviceLocked
 from autocap.events import Event
 from autocap.limits import Restored
@@ -20,17 +16,11 @@ from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End
 from autocap.plugins.fleet.config import BudgetConfig
-from autocap.plugins.fleet.holdable import holdable
-from autocap.plugins.fleet.manager.course import Course
+from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.manager import ASKED, Manager, Signals
-from autocap.plugins.fleet.manager.opening import (
-    computing,
-    devices_of,
-    guarded_for,
-    listening_at,
-    steward_of,
-)
+from autocap.plugins.fleet.manager.loop import ASKED, Signals
+from autocap.plugins.fleet.manager.manager import Manager
+from autocap.plugins.fleet.manager.opening import guarded_for, held_by, listening_at
 from autocap.plugins.fleet.manager.state import forget, load
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox, hello
 from autocap.plugins.fleet.nodes.protocol import Done as Did
@@ -38,8 +28,6 @@ from autocap.plugins.fleet.nodes.protocol import Failed, Found, Note
 from autocap.plugins.fleet.site.node.tie import Bond, NodeControl, Tie
 from autocap.records import Sample
 from autocap.session.actuating import actuation
-from autocap.session.guarding import Guarded
-from autocap.session.preparing import settle_leftovers
 
 
 class Told:
@@ -89,49 +77,33 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         before = load(state_dir) if resumed else None
-        notes = settle_leftovers(observe=False)
-        inventory = stack.enter_context(holdable(plan.device))
-        device, more = devices_of(plan, inventory, clock)
-        node = None
-        if plan.node_power != NODE_POWER:
-            node = node_power.open_source(plan.node_power, clock)
-            stack.callback(node.close)
+        there = held_by(plan, clock, stack)
         if _is_alone():
             return 0
         replaced = _replace_another()
-        way = actuation(plan.actuator, device)
+        way = actuation(plan.actuator, there.device)
         held = guarded_for(way, told, clock, stack, LOCKED_S if resumed or replaced else 0.0)
         if not (resumed or replaced):
             held.rehearse()
         if resumed:
             told.warn(clock.now(), "its manager was killed, and is started again")
-        for text in (*notes, *more):
+        for text in there.notes:
             told.warn(clock.now(), text)
         held.record_notes()
         ledger = Ledger(1.0)  # less than any floor is: until there is a part
         try:
-            weights = () if before is None else before.weights
-            steward = steward_of(device, held.guardian, ledger, told.event, node, inventory, plan.floor_w, weights)
-            steward.begin(clock.now())
-            course = Course(
-                asked_w=None,
-                there_w=ledger.budget_w,
-                schedule=None,
-                source=None,
-                demand=None,
-                began_wall_s=time.time(),
-                warn=lambda text: told.warn(clock.now(), text),
-            )
+            steward = there.steward(plan, held.guardian, ledger, told.event, clock.now(), before)
             manager = Manager(
                 clock=clock,
                 steward=steward,
-                ledger=ledger,
-                listings=lambda: {gpu.uuid: computing(inventory, gpu.uuid) for gpu in device.gpus},
-                say=told.event,
-                record=told.sample,
+                shares=ledger,
+                listings=there.listings,
+                recorder=told,
                 directory="",
                 policy=plan.policy,
-                course=course,
+                course=course_of(
+                    plan, ledger.budget_w, None, None, time.time(), lambda text: told.warn(clock.now(), text), stack
+                ),
                 ends_s=float("inf"),
                 state_dir=state_dir,
                 leash=leash,
@@ -143,7 +115,7 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
                 hall = Hall(listener, steward, NodeControl(manager, bond), clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
-                outbox.put(_found(device, held, node))
+                outbox.put(Found.of(there.device, held.guardian.original_w, way, there.node))
                 inbox = Inbox(sys.stdin.fileno(), number)
                 why = manager.run(
                     Tie(bond=bond, hall=hall, end=manager.end, clock=clock, inbox=inbox, outbox=outbox), signals
@@ -180,21 +152,3 @@ def _replace_another() -> bool:
             refusal = str(error)
         time.sleep(TRY_AGAIN_S)
     raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
-
-
-def _found(device: HoldableDevice, held: Guarded, node: PowerSource | None) -> Found:
-    way = held.actuation
-    return Found(
-        kind=device.kind,
-        emulated=device.emulated,
-        driver=device.driver,
-        gpus=way.gpus,
-        sensor=device.sensor,
-        original_w=held.guardian.original_w,
-        actuator=way.name,
-        where=way.where,
-        reason=way.reason,
-        node_power=None if node is None else node.name,
-        whole=node is not None and node.whole,
-        refresh_s=None if node is None else node.refresh_s,
-    )

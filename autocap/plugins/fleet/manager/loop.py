@@ -1,0 +1,203 @@
+"""What whoever holds a budget does alike, on one machine and over several: it wakes up for signals, for clients and for
+the end of its supervisor, follows the watts that there are, and does what users ask for."""
+
+import math
+import os
+import select
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from autocap.clock import Clock
+from autocap.plugins.fleet import events as budget
+from autocap.plugins.fleet.budget.orders import Orders
+from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.config import Policy
+from autocap.plugins.fleet.manager.course import Course, require_budget
+from autocap.plugins.fleet.manager.state import STATE, BudgetState, save
+from autocap.records import Sample
+from autocap.session.guarding import Records
+
+_RECORD_S = 1.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+ASKED, LEASHED = "a signal asked for the end", "its supervisor is gone"
+
+
+class Signals:
+    """Arrived ones, as something that a poll wakes up for. A context manager; in the main thread."""
+
+    def __init__(self) -> None:
+        self._arrived: list[int] = []
+
+    def __enter__(self) -> "Signals":
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._before = {signum: signal.signal(signum, self._note) for signum in (*ENDING, signal.SIGHUP)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self.fd)
+        os.close(self._write_fd)
+
+    def take(self) -> list[int]:
+        """Those that have arrived since the last time."""
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4096)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._arrived.append(signum)
+
+
+class Ears(Protocol):
+    """Who speaks to a manager from outside."""
+
+    def watch(self, poll: "select.poll") -> None:
+        """Have a poll wake up for whoever speaks."""
+
+    def serve(self, ready: set[int]) -> None:
+        """Hear those who are ready, by their descriptors."""
+
+    def pass_time(self) -> None:
+        """See who was silent for too long, once what is due was done."""
+
+
+class Recording(Records, Protocol):
+    """Takes all that becomes of a budget."""
+
+    def sample(self, sample: Sample) -> None: ...
+
+
+@dataclass(kw_only=True, eq=False)
+class Loop(ABC):
+    """shares: of the budget. course: of its watts. directory: in which it is recorded. ends_s: on the clock; infinite
+    until somebody ends it. leash: readable once our supervisor is gone. state_dir, state: where what one started anew
+    has to know is kept, and the name of that. latest: how it stood, for other threads."""
+
+    clock: Clock
+    shares: Orders
+    course: Course
+    policy: Policy
+    recorder: Recording
+    directory: str
+    ends_s: float
+    leash: int
+    state_dir: Path
+    state: str = STATE
+    ended_because: str | None = field(default=None, init=False)
+    latest: Standing | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._next_record_s = self.clock.now()
+        self._keep()
+
+    def run(self, ears: Ears, signals: Signals) -> str:
+        """Until it is ended; why it was. Raises AutocapError where the budget cannot be held any more."""
+        while self.ended_because is None:
+            self._wait(signals, ears, max(0.0, self._due_s() - self.clock.now()))
+            self.pass_time()
+            ears.pass_time()
+        return self.ended_because
+
+    def pass_time(self) -> None:
+        """Do what is due by now. Raises as `run`."""
+        if self.clock.now() >= self.ends_s:
+            self.end("its time was over")
+        if self.course.hear():
+            self._keep()
+        why = self.course.follow(self.shares.budget_w)
+        if why is not None:
+            self._apply(why)
+
+    # Control, as clients and signals have it.
+
+    def change(self, watts: float | None, policy: str | None, why: str) -> None:
+        """Raises UsageError for what is no budget, or no policy."""
+        require_budget(watts, policy)
+        if watts is not None:
+            self.course.ask(watts)
+        self.policy = self.policy if policy is None else Policy(policy)
+        self._apply(self.course.reasons(why))
+
+    def end(self, why: str) -> None:
+        self.ended_because = self.ended_because or why
+
+    @abstractmethod
+    def standing(self) -> Standing:
+        """How it stands."""
+
+    @abstractmethod
+    def _due_s(self) -> float:
+        """When `pass_time` is to be called next, should nobody speak before."""
+
+    @abstractmethod
+    def _carry_out(self) -> None:
+        """Have other watts, or another policy, be in force."""
+
+    def _descriptors(self) -> Sequence[int]:
+        """Others, on which somebody may be heard."""
+        return ()
+
+    def _weights(self) -> tuple[tuple[int, float], ...]:
+        """Of jobs, as `BudgetState` has them."""
+        return ()
+
+    def _wait(self, signals: Signals, ears: Ears | None, seconds: float) -> None:
+        poll = select.poll()
+        for fd in (signals.fd, self.leash, *self._descriptors()):
+            poll.register(fd, select.POLLIN)
+        if ears is not None:
+            ears.watch(poll)
+        ready = {fd for fd, _ in poll.poll(1000 * seconds)}
+        if self.leash in ready:
+            self.end(LEASHED)
+        for signum in signals.take():
+            if signum in ENDING:
+                self.end(ASKED)
+            else:
+                self.course.read_again()
+        if ears is not None:
+            ears.serve(ready)
+
+    def _apply(self, why: str) -> None:
+        """why: there are other watts, or another policy."""
+        now_s, watts = self.clock.now(), self.course.watts
+        self.shares.budget(now_s, watts)
+        self.shares.policy(self.policy)
+        self._keep()
+        self.recorder.event(budget.BudgetChanged(t_s=now_s, budget_w=watts, policy=self.policy, why=why))
+        self._carry_out()
+
+    def _record(self, now_s: float, sample: Sample) -> None:
+        """Keep what was read, and show how it stands."""
+        self._next_record_s = now_s + _RECORD_S
+        self.recorder.sample(sample)
+        self.latest = self.standing()
+
+    def _keep(self) -> None:
+        """What one started anew has to know."""
+        state = BudgetState(
+            asked_w=self.course.asked_w,
+            watts=self.course.there_w,
+            policy=self.policy,
+            began_wall_s=self.course.began_wall_s,
+            record=self.directory,
+            weights=self._weights(),
+            spans=self.course.spans,
+        )
+        save(self.state_dir, state, self.state)
+
+
+def ends_at(for_s: float | None, began_wall_s: float, now_s: float) -> float:
+    """When a budget ends, on a clock that shows now_s."""
+    return math.inf if for_s is None else now_s + began_wall_s + for_s - time.time()
