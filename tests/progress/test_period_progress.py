@@ -139,9 +139,7 @@ def test_energy_counters_that_move_at_different_times_are_one_witness(sensor: st
     ("sensor", "seconds", "profile"),
     [("v100", 8.0, "quadro-rtx-6000/resnet50"), ("turing", 11.5, "quadro-rtx-6000/inception4")],
 )
-def test_a_period_is_learned_by_two_looks_at_no_more_readings_than_these_need(
-    sensor: str, seconds: float, profile: str
-) -> None:
+def test_a_period_is_learned_by_two_looks_at_no_more_readings_than_these_need(sensor, seconds, profile) -> None:
     """The first as soon as there may be enough, the other when it sees enough that the first did not."""
     progress = followed(SimulatedNode(sensor=PRESETS[sensor]), [260.0], seconds, 0.02, profile)
     assert progress.trouble is None
