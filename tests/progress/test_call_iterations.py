@@ -13,14 +13,7 @@ from autocap.progress.calls.stamps import CallStamps
 from autocap.progress.calls.target import CallTarget
 from autocap.progress.counter import IterationCounter
 from autocap.records import Sample
-from tests.doubles.called import (
-    CalledJob,
-    CalledProcess,
-    CalledThread,
-    await_dropped_calls,
-    counted_sample,
-    iteration_counter,
-)
+from tests.doubles import called
 
 ROOT = ProcessId(1, 1)
 LAUNCHES = CallTarget(library="libcuda.so", symbol="cuLaunchKernel", what="call of cuLaunchKernel in libcuda.so")
@@ -32,10 +25,10 @@ class Launching:
     """A job whose processes launch so many kernels an iteration. iterations: that each has begun."""
 
     def __init__(self, calls: int, iteration_s: float, *, processes: int = 1, cost_s: float = 1e-6) -> None:
-        threads = [CalledThread() for _ in range(processes)]
+        threads = [called.CalledThread() for _ in range(processes)]
         ranks = [None] if processes == 1 else range(processes)
-        made = {n + 1: CalledProcess({n + 1: threads[n]}, rank=rank) for n, rank in enumerate(ranks)}
-        self.job = CalledJob(made, cost_s=cost_s)
+        made = {n + 1: called.CalledProcess({n + 1: threads[n]}, rank=rank) for n, rank in enumerate(ranks)}
+        self.job = called.CalledJob(made, cost_s=cost_s)
         self._threads, self._calls, self.iteration_s = threads, calls, iteration_s
         self._rng, self._next_s, self._coming = np.random.default_rng(1), self.job.now_s, list[float]()
         self.iterations = 0
@@ -67,8 +60,8 @@ def samples(launching: Launching, source: CallCounter | IterationCounter, second
     end_s = launching.job.now_s + seconds
     while launching.job.now_s < end_s:
         launching.wait(_SAMPLE_S)
-        yield counted_sample(launching.job, source)
-    await_dropped_calls()
+        yield called.counted_sample(launching.job, source)
+    called.await_dropped_calls()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -87,7 +80,7 @@ def test_an_iteration_is_as_many_launches_as_repeat(processes: int) -> None:
 
 def test_until_that_is_known_nothing_is_counted_and_it_is_said_why() -> None:
     launching = Launching(40, 0.2)
-    with iteration_counter("calls:libcuda.so:cuLaunchKernel", launching.job, pause=launching.wait) as source:
+    with called.iteration_counter("calls:libcuda.so:cuLaunchKernel", launching.job, pause=launching.wait) as source:
         source.follow(ROOT)
         progress = source.progress(PRESETS["a100"].info())
         said = {progress.trouble for sample in samples(launching, source, 4.0) if not progress.marks(sample)}
@@ -98,7 +91,7 @@ def test_until_that_is_known_nothing_is_counted_and_it_is_said_why() -> None:
 
 @pytest.mark.parametrize("scatter", [0.01, 0.4])
 def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> None:
-    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
+    job, rng = called.CalledJob({1: called.CalledProcess({1: called.CalledThread()})}), np.random.default_rng(1)
     counter = CallCounter(LAUNCHES, job, job.now, job.pause)
     counter.watch(ROOT)
     for _ in range(60):
@@ -111,15 +104,15 @@ def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> N
 
 
 def test_bursts_in_which_nothing_repeats_are_left_to_the_period() -> None:
-    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
-    with iteration_counter("calls:libcuda.so:cuLaunchKernel", job) as source:
+    job, rng = called.CalledJob({1: called.CalledProcess({1: called.CalledThread()})}), np.random.default_rng(1)
+    with called.iteration_counter("calls:libcuda.so:cuLaunchKernel", job) as source:
         source.follow(ROOT)
         progress = source.progress(PRESETS["a100"].info())
         for _ in range(300):
             job.now_s += rng.exponential(0.3)
             for at in range(rng.integers(1, 60)):
                 job.processes_by_pid[1].threads[1].call(job.now_s + 2e-5 * at)
-            assert not progress.marks(counted_sample(job, source))
+            assert not progress.marks(called.counted_sample(job, source))
         assert progress.kind == "period"
         assert source.fault == (
             "calls are not counted: cuLaunchKernel is called in bursts in which nothing repeats, so how many calls "

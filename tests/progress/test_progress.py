@@ -33,12 +33,6 @@ def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence(
     assert 15.6 < last.iterations <= 16.8  # 10 s at full clock, and 10 s at half, where an iteration takes 1 to 2 s
 
 
-def test_without_a_clock_there_is_no_speed_and_it_says_so() -> None:
-    progress = SpeedProgress()
-    assert progress.marks(at_clock(1.0, None)) == ()
-    assert progress.trouble == "the device does not report its SM clock"
-
-
 class Periodic(SpeedProgress):
     """Stands in for the period: marks from the first second on."""
 

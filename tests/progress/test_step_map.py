@@ -55,10 +55,8 @@ class TestJobSteps:
 
     def test_a_helper_that_trained_a_little_at_start_up_and_lives_on_does_not_hold_the_count(self) -> None:
         job, helper = JobSteps(), steps(1, 2, 0.2, rank=1)
-
         job.update([helper, steps(2, 5, 5.0, rank=0)], everybody)
         later = job.update([helper, steps(2, 20, 20.0, rank=0)], everybody)
-
         assert later == StepReading(count=20, t_s=20.0)
 
     def test_a_job_that_pauses_as_a_whole_keeps_its_slowest_rank(self) -> None:
@@ -77,17 +75,14 @@ class TestJobSteps:
         restarted = job.update([*old, steps(3, 1, 11.0, rank=1)], second_died)
         old = [steps(1, 104, 12.0, rank=0), steps(2, 100, 10.0, rank=1)]
         going_on = job.update([*old, steps(3, 4, 12.0, rank=1)], second_died)
-
         assert restarted == StepReading(count=100, t_s=10.0)
         assert going_on == StepReading(count=103, t_s=12.0)
 
     def test_a_second_phase_in_a_new_process_goes_on_from_the_first(self) -> None:
         job, first = JobSteps(), steps(1, 50, 5.0)
         job.update([first], everybody)
-
         job.update([first, steps(2, 1, 6.0)], nobody)
         reading = job.update([first, steps(2, 11, 7.0)], nobody)
-
         assert reading == StepReading(count=60, t_s=7.0)
 
     def test_the_count_stays_when_the_whole_job_has_ended_and_the_last_steps_of_a_process_that_ended_count(
@@ -101,9 +96,7 @@ class TestJobSteps:
     def test_time_never_runs_backwards_when_another_rank_becomes_the_slowest(self) -> None:
         job = JobSteps()
         job.update([steps(1, 10, 10.0, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
-
         held_back = job.update([steps(1, 12, 10.2, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
-
         assert held_back == StepReading(count=10, t_s=10.0)
 
 
@@ -235,7 +228,6 @@ class TestStepMap:
         mixed = step_map.read(0.0)
         counter.step()
         after = step_map.read(0.0)
-
         assert mixed == whole
         assert after.count == 2
 
