@@ -30,6 +30,7 @@ RUNS = [
     for line in block.text.replace("\\\n", " ").splitlines()
     if line.startswith("docker run")
 ]
+assert len(RUNS) > 5, "the page tunes, restores and reports"
 
 
 def of(instruction: str) -> list[str]:
@@ -90,9 +91,8 @@ def test_the_page_gives_each_container_what_it_needs(words: list[str], monkeypat
     monkeypatch.delenv("AUTOCAP_STATE_DIR", raising=False)
     monkeypatch.setattr(state_dir.os, "geteuid", lambda: 0)
     place = state_dir.default_path()
-    command = next(
-        word for word in reversed(words) if word in ("attach", "devices", "report", "restore", "run", "runs")
-    )
+    commands = ("attach", "devices", "report", "restore", "run", "runs")
+    command = next(word for word in reversed(words) if word in commands)
     volumes = [words[at + 1] for at, word in enumerate(words) if word == "-v"]
     sets = command in ("attach", "restore", "run")
     assert (f"{place}:{place}" in volumes) == sets, "the journal outlives the container"
@@ -103,7 +103,3 @@ def test_the_page_gives_each_container_what_it_needs(words: list[str], monkeypat
         assert f"autocap-runs:{of('WORKDIR')[0]}" in volumes
     if command in ("attach", "restore"):
         assert words[words.index("--pid") + 1] == "host"
-
-
-def test_the_page_tunes_restores_and_reports() -> None:
-    assert len(RUNS) > 5

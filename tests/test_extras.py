@@ -84,9 +84,8 @@ def spelled(value: object) -> str:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, str, str]]:
     folder = tmp_path_factory.mktemp("bare")
     record(folder / "run")
-    packages = {
-        re.split(r"[<>=]", one)[0].replace("-", "_") for name in EXTRAS if name != "dev" for one in EXTRAS[name]
-    }
+    needed = [one for name in EXTRAS if name != "dev" for one in EXTRAS[name]]
+    packages = {re.split(r"[<>=]", one)[0].replace("-", "_") for one in needed}
     given = json.dumps([[*packages, *FRAMEWORKS], [*NEEDS, *WORKS]])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=folder, input=given, capture_output=True, text=True, check=True

@@ -84,9 +84,8 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
 def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(wheel: Path) -> None:
     source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
     archive = zipfile.ZipFile(wheel)
-    metadata = email.message_from_string(
-        archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
-    )
+    (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+    metadata = email.message_from_string(archive.read(name).decode())
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata["Author"]
     versions = [one.rpartition(" ")[2] for one in metadata.get_all("Classifier") if "Python :: 3." in one]
@@ -111,20 +110,17 @@ def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(whee
 
 
 def test_an_installed_wheel_runs_beside_a_strategies_folder_of_somebody_elses(wheel: Path, tmp_path: Path) -> None:
-    (tmp_path / "strategies").mkdir()
-    (tmp_path / "strategies" / "__init__.py").write_text("raise RuntimeError('not ours')")
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    for name in ("strategies", "workloads"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')")
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
     run(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path)
     assert "Finds the best power cap" in run(tmp_path / "env" / "bin" / "autocap", "--help", cwd=tmp_path)
-    assert run(tmp_path / "env" / "bin" / "autocap", "help", "no-cap-kept", cwd=tmp_path).startswith(
-        "# No cap was kept"
-    )
+    said = "# No cap was kept"
+    assert run(tmp_path / "env" / "bin" / "autocap", "help", "no-cap-kept", cwd=tmp_path).startswith(said)
     assert "--max-slowdown" in run(python, "-m", "autocap", "run", "--help", cwd=tmp_path)
     assert "resnet18" in run(python, "-m", "autocap.workloads", "train", "--help", cwd=tmp_path)
-    assert run(python, "-c", "import autocap; autocap.step(); print(autocap.__file__)", cwd=tmp_path).startswith(
-        str(tmp_path / "env")
-    )
+    where = run(python, "-c", "import autocap; autocap.step(); print(autocap.__file__)", cwd=tmp_path)
+    assert where.startswith(str(tmp_path / "env"))

@@ -35,9 +35,7 @@ def test_it_is_1_at_the_baseline_and_no_claim_is_surer_than_the_measurement(metr
 @given(
     metrics(), arbitrary.ratios, arbitrary.ratios, st.floats(min_value=1.0, max_value=10.0), arbitrary.measurements()
 )
-def test_more_energy_or_more_time_never_costs_less(
-    metric: Metric, energy: float, time: float, factor: float, baseline: Measurement
-) -> None:
+def test_more_energy_or_more_time_never_costs_less(metric, energy, time, factor, baseline) -> None:
     value = metric.value(energy, time, baseline)
     assert metric.value(energy * factor, time, baseline) >= value * (1 - 1e-12)
     assert metric.value(energy, time * factor, baseline) >= value * (1 - 1e-12)
@@ -45,9 +43,7 @@ def test_more_energy_or_more_time_never_costs_less(
 
 
 @given(metrics(), arbitrary.measurements(), arbitrary.measurements())
-def test_no_cap_is_both_allowed_and_forbidden_and_an_exact_one_is_either(
-    metric: Metric, one: Measurement, baseline: Measurement
-) -> None:
+def test_no_cap_is_both_allowed_and_forbidden_and_an_exact_one_is_either(metric, one, baseline) -> None:
     assert not (metric.allows(one, baseline) and metric.forbids(one, baseline))
     exact, base = replace(one, period_rel_stderr=0.0), replace(baseline, period_rel_stderr=0.0)
     assert metric.allows(exact, base) != metric.forbids(exact, base)

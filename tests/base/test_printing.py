@@ -72,11 +72,7 @@ def test_nobody_prints_past_the_streams_that_make_it_safe() -> None:
             ):
                 found.append(path.relative_to(ROOT).as_posix())
     ours = {where for where in found if "workloads" not in where}
-    assert ours <= {
-        "autocap/printing.py",
-        "autocap/job/supervisor.py",
-        "autocap/plugins/fleet/nodes/ray_relay.py",
-    }
+    assert ours <= {"autocap/printing.py", "autocap/job/supervisor.py", "autocap/plugins/fleet/nodes/ray_relay.py"}
 
 
 class Pipe:
@@ -84,7 +80,12 @@ class Pipe:
 
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
+        self.streams = list[QueuedStream]()
         self.room_bytes = fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, 4096)
+
+    def stream(self, encoding: str = "utf-8", **given: int) -> QueuedStream:
+        self.streams.append(QueuedStream(self.writing, encoding, **given))
+        return self.streams[-1]
 
     def read(self, until: str) -> str:
         text = ""
@@ -98,6 +99,8 @@ class Pipe:
 def pipe() -> Iterator[Pipe]:
     made = Pipe()
     yield made
+    for stream in made.streams:
+        stream.end(1)
     with suppress(OSError):
         os.close(made.reading)
     for thread in _writers():  # each ends before its descriptor's number can become another file's
@@ -110,17 +113,16 @@ def _writers() -> list[threading.Thread]:
 
 
 def test_what_is_queued_comes_out_in_order_and_whole(pipe: Pipe) -> None:
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     for number in range(100):
         print("line", number, file=cast(TextIO, stream))
     stream.write("\x1b7half a frame")
     stream.flush()
     assert pipe.read("frame") == "".join(f"line {number}\n" for number in range(100)) + "\x1b7half a frame"
-    stream.end(1)
 
 
 def test_a_writer_never_waits_and_what_was_dropped_is_counted_once_there_is_room(pipe: Pipe) -> None:
-    stream, line, count = QueuedStream(pipe.writing, "utf-8", room_bytes=1000), 99 * "x", pipe.room_bytes // 100 + 50
+    stream, line, count = pipe.stream(room_bytes=1000), 99 * "x", pipe.room_bytes // 100 + 50
     began_s = time.monotonic()
     for _ in range(count):
         stream.write(f"{line}\n")
@@ -135,18 +137,16 @@ def test_a_writer_never_waits_and_what_was_dropped_is_counted_once_there_is_room
     assert dropped
     stream.write("and on\n")
     assert pipe.read("and on") == "and on\n"
-    stream.end(1)
 
 
 def test_one_line_that_was_dropped_is_one_line(pipe: Pipe) -> None:
-    stream = QueuedStream(pipe.writing, "utf-8", room_bytes=100)
+    stream = pipe.stream(room_bytes=100)
     stream.write(200 * "x" + "\n")
     assert pipe.read("\n") == "autocap: 1 line was dropped, stderr was not read\n"
-    stream.end(1)
 
 
 def test_the_end_waits_a_moment_for_a_reader_and_no_longer(pipe: Pipe) -> None:
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     stream.write(10_000 * "x" + "\n")
     began_s = time.monotonic()
     stream.end(0.2)
@@ -154,36 +154,33 @@ def test_the_end_waits_a_moment_for_a_reader_and_no_longer(pipe: Pipe) -> None:
 
 
 def test_what_draws_on_a_terminal_can_wait_until_it_is_drawn(pipe: Pipe) -> None:
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     printable = PrintableStream(cast(TextIO, stream))
     stream.write("\x1b[r")
     settle(cast(TextIO, printable))
     os.set_blocking(pipe.reading, False)
     assert os.read(pipe.reading, 100) == b"\x1b[r"
-    stream.end(1)
 
 
 def test_a_descriptor_that_fails_ends_nothing(pipe: Pipe) -> None:
     os.close(pipe.reading)
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     stream.write("to nobody\n")
     stream.drain(1)
     stream.write("to nobody\n")
-    stream.end(1)
 
 
 def test_a_descriptor_that_somebody_else_made_nonblocking_stays_so_and_loses_nothing(pipe: Pipe) -> None:
     os.set_blocking(pipe.writing, False)
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     stream.write(10_000 * "x" + "\n")
     assert pipe.read("\n") == 10_000 * "x" + "\n"
     assert not os.get_blocking(pipe.writing)
-    stream.end(1)
 
 
 def test_no_signal_reaches_the_thread_that_writes(pipe: Pipe) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    stream = QueuedStream(pipe.writing, "utf-8")
+    stream = pipe.stream()
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     thread = _writers()[-1]
     status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
@@ -195,7 +192,6 @@ def test_no_signal_reaches_the_thread_that_writes(pipe: Pipe) -> None:
 
 
 def test_what_the_encoding_lacks_is_an_escape(pipe: Pipe) -> None:
-    stream = QueuedStream(pipe.writing, "ascii")
+    stream = pipe.stream("ascii")
     stream.write("1 ± 2\n")
     assert pipe.read("\n") == "1 \\xb1 2\n"
-    stream.end(1)

@@ -41,9 +41,7 @@ def test_whatever_is_printed_is_spelled_for_the_stream_beneath() -> None:
 
 
 @pytest.mark.parametrize(("said", "found"), [("72", 72), ("0", None), ("-5", None), ("wide", None), ("", None)])
-def test_without_a_terminal_columns_may_say_how_wide_it_is(
-    said: str, found: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_terminal_columns_may_say_how_wide_it_is(said, found, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", said)
     assert columns(io.StringIO()) == found
 

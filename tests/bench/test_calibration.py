@@ -15,6 +15,8 @@ from bench.strategies.calibration import Calibration, Expected, columns, judge
 from bench.strategies.curve_set import curve_set
 from bench.strategies.curves import drive
 from bench.strategies.leave_out import without
+from tests.bench.test_curves import case as case_of
+from tests.doubles.feeds import prediction
 
 GRID = CapGrid((100.0, 105.0, 110.0, 115.0))
 ENERGIES, TIMES = np.array([0.8, 0.7, 0.9, 1.0]), np.array([1.5, 1.2, 1.1, 1.0])
@@ -33,14 +35,7 @@ class Modest(Golden):
 
 
 def predicted(cap_w: float, energy: float, time: float, rel_error: float) -> Prediction:
-    return Prediction(
-        cap_w=cap_w,
-        energy=energy,
-        time=time,
-        energy_rel_stderr=rel_error,
-        period_rel_stderr=rel_error / 2,
-        time_energy_corr=0.0,
-    )
+    return prediction(cap_w, energy, time, energy_error=rel_error, time_error=rel_error / 2)
 
 
 def test_predictions_are_judged_by_the_relative_errors_that_they_state() -> None:
@@ -91,7 +86,6 @@ def test_left_out_is_what_stands_for_the_curves_family() -> None:
             "nothing in a prior is known to stand for curves of family ours; leave out one of",
         ),
         (f"{__name__}:Modest", "tesla-v100", "cannot leave out law, which .* its prior consists of phases, memory"),
-        ("golden", "kernels", "strategy golden names no families of its prior"),
     ],
 )
 def test_what_cannot_be_left_out_is_said(strategy: str, family: str, message: str) -> None:
@@ -104,8 +98,6 @@ def test_the_command_searches_with_the_prior_that_is_left(capsys: pytest.Capture
     assert strategies.main(argv) == 0
     assert f"| {__name__}:Modest | edp | 20 | 20 |" in capsys.readouterr().out
     curve = curve_set(0, 1, ["flat"])[0]
-    case = curve_cases.CurveCase(
-        curve=curve, metric="edp", k=2.0, strategy="golden", seed=0, noise=0.005, leave_out=True
-    )
+    case = case_of("golden", "edp", curve=curve, leave_out=True)
     with pytest.raises(UsageError, match="names no families"):
         curve_cases.run(case)

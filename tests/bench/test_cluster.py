@@ -164,12 +164,6 @@ def test_what_is_not_true_is_complained_of() -> None:
     assert injection._untrue(injection.KINDS["timelimit"], ended) == f"it is not true that: {ended[1]}"
 
 
-@pytest.mark.parametrize("text", ["100%", "-1%", "1.0"])
-def test_a_share_that_is_none_is_refused(text) -> None:
-    with pytest.raises(SystemExit):
-        main(["up", "--spread", text])
-
-
 @pytest.mark.skipif(slurm.missing() is not None, reason="Slurm is not installed here")
 class TestUnderSlurm:
     def test_a_job_runs_on_all_nodes_and_nothing_is_left_of_them(self) -> None:
@@ -197,9 +191,8 @@ class TestUnderSlurm:
 
     def test_one_that_does_not_start_leaves_nothing_running(self, monkeypatch) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
-            cluster = Cluster(
-                engine="slurm", nodes=2, gpus=1, profile=PROFILE, spread=0.0, port=1, folder=str(Path(folder, "c"))
-            )
+            size = {"nodes": 2, "gpus": 1, "profile": PROFILE, "spread": 0.0}
+            cluster = Cluster(engine="slurm", port=1, folder=str(Path(folder, "c")), **size)
             monkeypatch.setattr(slurm, "_READY_S", 1.0)
             monkeypatch.setattr(slurm, "_idle", lambda cluster: 0)
             with pytest.raises(ClusterError, match="was not ready within 1 s"):

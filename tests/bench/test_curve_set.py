@@ -75,9 +75,8 @@ def test_the_program_has_a_line_for_each_of_the_families(capsys: pytest.CaptureF
     _, _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[:2] for line in lines] == [["| soft", "4"], ["| v100", "1"]]
     assert __main__.main(["--families", "seed"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "bench: unknown family of curves 'seed'; choose of made-up, knees, scatter, all"
-    )
+    said = "bench: unknown family of curves 'seed'; choose of made-up, knees, scatter, all"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_curves_traits_are_those_of_its_points() -> None:

@@ -31,8 +31,9 @@ def write(path: Path, curves: Sequence[CapCurve]) -> None:
     path.write_text("\n".join(",".join(map(str, row)) for row in (COLUMNS, *points)))
 
 
-def case(strategy: str = "model", metric: str = "energy", seed: int = 0, noise: float = 0.005) -> curve_cases.CurveCase:
-    return curve_cases.CurveCase(curve=CURVE, metric=metric, k=2.0, strategy=strategy, seed=seed, noise=noise)
+def case(strategy: str = "model", metric: str = "energy", seed: int = 0, **how: object) -> curve_cases.CurveCase:
+    usual: dict[str, object] = {"curve": CURVE, "k": 2.0, "noise": 0.005}
+    return curve_cases.CurveCase(metric=metric, strategy=strategy, seed=seed, **(usual | how))
 
 
 def test_a_curve_goes_through_its_points_and_is_monotone_between_them() -> None:
@@ -120,25 +121,3 @@ def test_the_command_writes_the_rows_of_the_contract(tmp_path: Path, capsys: pyt
     assert len(rows) == 2 * 3
     assert all(list(row) == FIELDS.split() for row in rows)
     assert "| model | energy | 1 | 1 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--strategies", "tabu"], "bench: unknown strategy 'tabu'"),
-        (["--strategies", "model", "--metrics", "joy"], "bench: unknown metric 'joy'"),
-        (["--mode", "jobs", "--curves", "x.csv"], "bench: --curves belongs to --mode curves"),
-        (["--mode", "jobs", "--by-family"], "bench: --families, --leave-out and --by-family belong to --mode curves"),
-        (
-            ["--families", "knee"],
-            "bench: unknown family of curves 'knee' (did you mean knees?); choose of seed, made-up",
-        ),
-        (["--families", "flat", "--leave-out", "flat"], "bench: --leave-out names the families itself; leave"),
-        (["--strategies", "golden", "--leave-out", "flat"], "bench: strategy golden names no families of its prior"),
-    ],
-)
-def test_what_the_command_cannot_do_is_said_in_one_line(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert strategies.main(argv) == 2
-    assert capsys.readouterr().err.startswith(message)

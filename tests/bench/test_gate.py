@@ -1,7 +1,6 @@
 """The gate tells whether seeded jobs say what they said at another commit."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -22,17 +21,14 @@ def test_a_job_says_the_same_each_time(name: str) -> None:
 
 def test_a_map_makes_new_names_and_texts_the_ones_before_and_nothing_else() -> None:
     lines: gate.Lines = [{"event": "setting_asked", "value": [1.0 / 3.0], "knob": "power", "text": "the knob moved"}]
-    renames = Renames(
-        names={"setting_asked": "cap_set", "value": "caps_w"}, texts={"the knob": "the cap"}, added=["knob"]
-    )
+    names = {"setting_asked": "cap_set", "value": "caps_w"}
+    renames = Renames(names=names, texts={"the knob": "the cap"}, added=["knob"])
     before: gate.Lines = [{"event": "cap_set", "caps_w": [0.33333333333], "text": "the cap moved"}]
     assert text_of(lines, renames) == text_of(before, Renames())
     assert text_of(lines, Renames()) != text_of(before, Renames())
 
 
-def test_what_says_something_else_is_named_and_its_log_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_says_something_else_is_named_and_its_log_kept(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(KINDS, "recurring", (4, KINDS["recurring"][1]))
     before, words = tmp_path / "before.json", ("--kinds", "recurring")
     assert main([*words, "--out", str(before)]) == 0

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,7 @@ from tests.bench.test_curves import FIELDS
 
 def job(strategy: str = "depo-golden", **how: object) -> job_cases.JobCase:
     usual: dict[str, object] = {"metric": "eds", "seed": 0, "progress": "steps", "iterations": 1000}
-    return job_cases.JobCase(
-        curve="quadro-rtx-6000/vgg19",
-        k=2.0,
-        strategy=strategy,
-        noise=0.01,
-        **(usual | how),  # type: ignore[arg-type]
-    )
+    return job_cases.JobCase(curve="quadro-rtx-6000/vgg19", k=2.0, strategy=strategy, noise=0.01, **(usual | how))
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +52,7 @@ def test_the_table_has_a_line_per_strategy_and_metric(finished: Searched) -> Non
     assert line == (f"| depo-golden | eds | 1 | 6.0 | {regret:.2f} / {regret:.2f} | 1 | {kept:.2f} / {kept:.2f} |")
 
 
-def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(tmp_path, capsys) -> None:
     out = tmp_path / "rows.json"
     argv = ["--mode", "jobs", "--strategies", "depo-golden", "--metrics", "eds", "--quick", "--json", str(out)]
     assert strategies.main(argv) == 0

@@ -10,6 +10,7 @@ from autocap.config import TuneConfig
 from autocap.reports.summary.gains import METRICS
 from bench.node.command import run
 from bench.node.koszczal import case_gains_pct, fit, grid_w, published
+from tests.doubles.outcomes import announced
 
 cases = cache(fit)
 
@@ -51,7 +52,7 @@ def test_the_controller_finds_the_nodes_best_cap_by_its_meter(place: int) -> Non
     config = TuneConfig(metric=METRICS["energy"], step_w=10.0)
     outcome = run(case, config, "model", seed=3)
     assert outcome.final_cap_w == pytest.approx(best_w(case.gpus, "energy"), abs=10.0)
-    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)).measurement
+    baseline = announced(outcome, events.BaselineMeasured)[0].measurement
     assert baseline.power_w - baseline.gpu.power_w == pytest.approx(case.rest_w, rel=0.02)
-    idle = next(event for event in outcome.log.events if isinstance(event, events.IdleEstimated))
+    idle = announced(outcome, events.IdleEstimated)[0]
     assert idle.power_w == pytest.approx(case.idle_w, rel=0.01)

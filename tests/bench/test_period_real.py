@@ -162,18 +162,6 @@ def test_the_command_looks_at_the_families_that_are_named(tmp_path: Path, capsys
     assert line.split()[4] == str(right)
 
 
-def test_a_family_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--real", "gloo"])
-    assert "no family 'gloo'; there are gloo 125M, gloo 350M" in capsys.readouterr().err
-
-
-def test_a_known_window_is_only_for_signals_whose_logs_do_not_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--known-window"])
-    assert "--known-window goes with --real" in capsys.readouterr().err
-
-
 def test_a_recording_knows_the_window_of_its_sensor() -> None:
     log = poll(GLOO_350M.power(6.0, rng()), LOGGED["rtx-4090-logged"], FAST, rng(2))
     assert log.window_s == 0.110

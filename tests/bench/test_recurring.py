@@ -52,10 +52,10 @@ def test_a_run_costs_its_windows_and_then_the_cap_that_is_held() -> None:
     epoch = job().per_epoch(place, HELD)
     scanned = Plan(windows=((0, float(RESNET.power_and_time[1][place, 0])),), held=HELD)
     extra = job().per_epoch(place, 0) - epoch  # the first epoch at the lowest cap
-    more = [job().run(0, place, scanned, None, np.random.default_rng(seed)).cost for seed in range(50)]
-    less = [
-        job().run(0, place, Plan(windows=(), held=HELD), None, np.random.default_rng(seed)).cost for seed in range(50)
-    ]
+    more, less = (
+        [job().run(0, place, plan, None, np.random.default_rng(seed)).cost for seed in range(50)]
+        for plan in (scanned, Plan(windows=(), held=HELD))
+    )
     assert np.mean(more) - np.mean(less) == pytest.approx(extra, rel=0.01)
 
 
@@ -116,18 +116,18 @@ def test_the_default_has_the_regret_of_its_own_cost() -> None:
 
 def test_of_a_lost_run_only_what_the_best_would_not_have_cost_as_well_counts() -> None:
     uncapped = job()
-    fates = [
-        Troubles("crashes", uncapped, seed).befall(0, 2, came_to(Outcome.REACHED, 8e7), None) for seed in range(40)
-    ]
-    lost = [one for one in fates if one.outcome is Outcome.LOST]
+
+    def lost_of(cost: float, count: int) -> list[Run]:
+        troubles = [Troubles("crashes", uncapped, seed) for seed in range(count)]
+        fates = [one.befall(0, 2, came_to(Outcome.REACHED, cost), None) for one in troubles]
+        return [one for one in fates if one.outcome is Outcome.LOST]
+
+    lost = lost_of(8e7, 40)
     assert 10 <= len(lost) <= 30
     for one in lost:
         assert 0 < one.cost < 8e7
         assert one.counts == pytest.approx(one.cost * (1 - uncapped.oracle[0] / 8e7))
-    cheaper = [
-        Troubles("crashes", uncapped, seed).befall(0, 2, came_to(Outcome.REACHED, 1.0), None) for seed in range(9)
-    ]
-    assert any(one.counts < 0 for one in cheaper if one.outcome is Outcome.LOST)  # chance alone is no regret
+    assert any(one.counts < 0 for one in lost_of(1.0, 9))  # chance alone is no regret
     assert Troubles("crashes", uncapped, 0).stretch == pytest.approx(1.5)  # one run in two, half of it, is lost
 
 
@@ -170,16 +170,3 @@ def test_troubles_have_a_line_each_and_are_held_against_none(capsys: pytest.Capt
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in lines[2:4]] == ["| none", "| crashes"]
     assert "| 1.00 ± 0.00 | 1.00 |" in lines[2]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--troubles", "rain"], "bench: there is no trouble 'rain'; choose of crashes, preempted, memory"),
-        (["--workloads", "resnet"], "bench: there is no workload 'resnet'; choose of shufflenet, resnet50"),
-        (["--seeds", "1"], "bench: --seeds takes 2 or more, for the errors"),
-    ],
-)
-def test_what_is_not_there_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert message in capsys.readouterr().err

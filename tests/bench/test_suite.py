@@ -1,29 +1,15 @@
 """python -m bench suite: the table of a whole suite, and what it refuses before anything is trained."""
 
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from autocap.records import Measurement
 from autocap.reports.summary.record import ChosenSummary, Totals, VersusBaseline
-from bench.suite import Finished, Job, Result, main, table
+from bench.suite import Finished, Job, Result, table
+from tests.doubles.feeds import measurement
 
 
 def measured(cap_w: float, *, power_w: float, period_s: float) -> Measurement:
-    return Measurement(
-        cap_w=(cap_w,),
-        start_s=0.0,
-        duration_s=10.0,
-        iterations=10 / period_s,
-        period_s=period_s,
-        period_rel_stderr=0.001,
-        power_w=power_w,
-        power_rel_stderr=0.001,
-        energy_per_iteration_j=power_w * period_s,
-        energy_rel_stderr=0.001,
-        time_energy_corr=0.0,
-    )
+    return measurement(power_w * period_s, period_s, cap_w=cap_w, energy_error=0.001, period_error=0.001)
 
 
 JOB = Job(network="resnet50", strategy="golden", batch_size=128)
@@ -76,21 +62,5 @@ def test_where_no_cap_was_kept_the_row_is_the_limit_found_without_a_gain() -> No
 
 
 def test_a_job_that_failed_has_a_row_that_says_so() -> None:
-    assert rows(Finished(job=JOB, result=None, failure="no result")) == [
-        "| resnet50 | golden | failed |  |  |  |  |  |  |"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--networks", "resnet34"), "unknown network 'resnet34'; choose one of alexnet"),
-        (("--strategies", "luck"), "unknown strategy 'luck'; choose one of"),
-    ],
-)
-def test_an_unknown_name_is_refused_before_anything_runs(
-    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, "--out", str(tmp_path / "suite")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "suite").exists()
+    (row,) = rows(Finished(job=JOB, result=None, failure="no result"))
+    assert row == "| resnet50 | golden | failed |  |  |  |  |  |  |"

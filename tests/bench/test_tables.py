@@ -1,7 +1,5 @@
 """`python -m bench tables`: the published rows, and the sweep's core on the simulated device."""
 
-from pathlib import Path
-
 import pytest
 
 from autocap.devices.model import profiles
@@ -13,9 +11,7 @@ from bench.tables.fit_profiles import read_tables
 
 def test_a_simulated_sweep_measures_what_the_profile_says() -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
-
     panel = sweep(Command(profile=profile, iterations=40, jitter=0.01), repeats=2, seed=0)
-
     assert [row.cap_w for row in panel.rows] == [float(cap_w) for cap_w in range(260, 99, -5)]
     for row in panel.rows:
         assert row.repeats == 2
@@ -24,11 +20,8 @@ def test_a_simulated_sweep_measures_what_the_profile_says() -> None:
     assert panel.left_out == ()
 
 
-def test_alexnet_is_reproduced_and_the_row_that_contradicts_itself_is_listed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_alexnet_is_reproduced_and_the_row_that_contradicts_itself_is_listed(capsys) -> None:
     status = bench(["tables", "--networks", "Alexnet", "--repeats", "1"])
-
     out = capsys.readouterr().out
     assert status == 0
     assert "energy and time within 2 %: 10 of 10 rows" in out
@@ -38,31 +31,16 @@ def test_alexnet_is_reproduced_and_the_row_that_contradicts_itself_is_listed(
     assert "✗" not in row
 
 
-def test_an_energy_that_is_not_the_published_one_is_marked_and_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_energy_that_is_not_the_published_one_is_marked_and_fails(tmp_path, capsys) -> None:
     header, *published = tables.PUBLISHED.read_text().splitlines()
-    some = [
-        line.replace("2336.0", "2420.0")
-        for line in published
-        if line.startswith("Quadro RTX 6000") and "Alexnet" in line
-    ]
-    (tmp_path / "wrong.csv").write_text("\n".join([header, *some]) + "\n")
-
+    some = [line for line in published if line.startswith("Quadro RTX 6000") and "Alexnet" in line]
+    (tmp_path / "wrong.csv").write_text("\n".join([header, *some]).replace("2336.0", "2420.0") + "\n")
     status = tables.main(["--tables", str(tmp_path / "wrong.csv"), "--repeats", "1"])
-
     out = capsys.readouterr().out
     assert status == 1
     assert "energy and time within 2 %: 4 of 5 rows" in out
     (row,) = [line for line in out.splitlines() if line.startswith("| Alexnet | min E | 120 ")]
     assert "✗ | 12" in row
-
-
-def test_a_network_that_was_not_published_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        tables.main(["--networks", "lenet"])
-
-    assert "--networks lenet: choose of Alexnet, VGG-19" in capsys.readouterr().err
 
 
 def test_every_published_row_has_its_energy() -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, require_said, terminated
+from tests.cli.test_cli import EMULATED, Cli, Here, is_never_stopped, require_said, terminated
 from tests.doubles.waiting import eventually
-
-__all__ = ["cli", "here"]  # the fixtures
 
 TRAINING = "import time\nwhile True:\n    sum(range(100_000))\n    time.sleep(0.02)"
 
@@ -71,10 +69,8 @@ def test_a_second_attach_is_refused_with_the_pid_of_the_first(cli: Cli, here: He
     run = attach(cli, trainer.pid)
     second = here("attach", "--pid", str(trainer.pid), *EMULATED)
     assert second.returncode == 1
-    assert re.fullmatch(
-        rf"autocap: emulated-{trainer.pid}-\d+ is controlled by autocap with PID {run.pid}; wait for it.*\n",
-        second.stderr,
-    )
+    said = rf"autocap: emulated-{trainer.pid}-\d+ is controlled by autocap with PID {run.pid}; wait for it.*\n"
+    assert re.fullmatch(said, second.stderr)
     assert not (cli.folder / "autocap-runs").exists()
     assert terminated(run) == 0
 

@@ -10,10 +10,8 @@ import pytest
 from autocap.cli import WITH_A_JOB, commands, main, parser_of, settings
 from autocap.cli.command_words import split
 from autocap.errors import UsageError
-from tests.cli.test_cli import Cli, Here, cli, here, require_refused
+from tests.cli.test_cli import Cli, Here, require_refused
 from tests.doubles.recorded import record
-
-__all__ = ["cli", "here"]
 
 
 def halves(command: str, line: str) -> tuple[list[str], list[str] | None]:
@@ -38,9 +36,7 @@ def halves(command: str, line: str) -> tuple[list[str], list[str] | None]:
     ],
 )
 @pytest.mark.parametrize("name", ["run", "sweep"])
-def test_the_first_word_that_is_no_option_and_no_value_begins_the_command(
-    name: str, line: str, ours: int, command: str | None
-) -> None:
+def test_the_first_word_that_is_no_option_and_no_value_begins_the_command(name, line, ours, command) -> None:
     if name == "sweep" and "strategy" in line:
         line = line.replace("strategy-option", "kill-after")
     words = shlex.split(line)
@@ -63,9 +59,7 @@ def test_two_dashes_begin_it_as_ever(line: str, ours: list[str], command: list[s
 
 
 @pytest.mark.parametrize("line", ["--observ python x.py", "--nosuch 3 -- true", "-x true", "-5 true", "--nosuch=1 x"])
-def test_an_option_that_is_not_known_is_refused_and_begins_no_command(
-    line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_that_is_not_known_is_refused_and_begins_no_command(line, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", *shlex.split(line)]) == 2
     assert capsys.readouterr().err.startswith(f"autocap: unrecognized arguments: {line.split()[0]} (")
@@ -90,9 +84,8 @@ def test_a_command_without_two_dashes_is_run_and_its_options_are_its_own(here: H
 
 def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
     assert set(WITH_A_JOB) == {"run", "sweep"}
-    require_refused(
-        cli, here("attach", "--pid", "1", "python", "x.py"), 2, "argument PID: 'python' is no process number"
-    )
+    done = here("attach", "--pid", "1", "python", "x.py")
+    require_refused(cli, done, 2, "argument PID: 'python' is no process number")
     require_refused(cli, here("attach", "1", "x.py"), 2, "unrecognized arguments: x.py (see")
 
 
@@ -122,9 +115,7 @@ def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
         ("run --node-power rapel true", "argument --node-power: unknown source 'rapel' (did you mean rapl?); choose"),
     ],
 )  # fmt: skip
-def test_what_was_probably_meant_is_said(
-    line: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_probably_meant_is_said(line, said, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 2
     assert capsys.readouterr().err.startswith(f"autocap: {said}")
@@ -132,9 +123,7 @@ def test_what_was_probably_meant_is_said(
 
 
 @pytest.mark.parametrize("command", [one for one in settings.commands() if settings.of_a_job(one)])
-def test_the_short_help_shows_what_most_people_need_and_all_of_it_the_rest(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_short_help_shows_what_most_people_need_and_all_of_it_the_rest(command, capsys) -> None:
     shown = []
     for words in ([command, "--help"], [command, "--help", "all"]):
         assert main(words) == 0
@@ -198,9 +187,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in commands())])
-def test_help_is_readable_where_the_terminal_knows_ascii_alone(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_readable_where_the_terminal_knows_ascii_alone(words, monkeypatch) -> None:
     status, out, err = in_ascii(words, monkeypatch)
     assert (status, err) == (0, "")
     assert out.startswith("usage: autocap")
@@ -223,6 +210,5 @@ def test_an_error_with_such_characters_is_a_sentence(monkeypatch: pytest.MonkeyP
     status, out, err = in_ascii(["run", "--gpus", "٣", "true"], monkeypatch)
     assert (status, out) == (2, "")
     assert err.startswith("autocap: argument --gpus: '\\u0663' is no GPU; ")
-    assert in_ascii(["run"], monkeypatch)[2] == (
-        "autocap: a command is missing; write `autocap run [options] -- CMD ...`\n"
-    )
+    said = "autocap: a command is missing; write `autocap run [options] -- CMD ...`\n"
+    assert in_ascii(["run"], monkeypatch)[2] == said

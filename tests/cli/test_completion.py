@@ -103,9 +103,7 @@ def test_root_answers_nobody_who_may_have_named_the_file_to_answer_into(monkeypa
         cli.entry()
 
 
-def test_bash_asks_the_command_itself_by_the_script_that_is_printed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_asks_the_command_itself_by_the_script_that_is_printed(folder, capsys) -> None:
     assert main(["completion", "bash"]) == 0
     (folder / "bin" / "autocap").symlink_to(Path(sys.executable).parent / "autocap")
     argv = ["bash", "--noprofile", "--norc", "-c", BASH]

@@ -128,9 +128,7 @@ def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
         follow(tmp_path / "nosuch", CapSignals(), Meanwhile())
 
 
-def test_a_damaged_line_is_left_out_and_said_with_its_number(
-    tmp_path: Path, log: FileIO, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_line_is_left_out_and_said_with_its_number(tmp_path, log, caplog) -> None:
     with EventTail(tmp_path) as tail:
         log.write(line_of(STARTED))
         assert tail.read() == [STARTED]

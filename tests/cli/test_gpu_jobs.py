@@ -53,9 +53,12 @@ class Node(Cli):
             job.wait()
 
 
-def alike(gpus: int) -> Machine:
-    """Of the profile with the shortest iterations: a baseline takes eight of them, and two seconds at least."""
-    return machine("quadro-rtx-6000/alexnet", gpus=gpus, arrivals_mw=[250_123 - 1000 * gpu for gpu in range(gpus)])
+def alike(gpus: int, **first: object) -> Machine:
+    """Of the profile with the shortest iterations: a baseline takes eight of them, and two seconds at least. first:
+    what is different with the first card."""
+    arrivals_mw = [250_123 - 1000 * gpu for gpu in range(gpus)]
+    made = machine("quadro-rtx-6000/alexnet", gpus=gpus, arrivals_mw=arrivals_mw)
+    return made.with_card(0, replace(made.cards[0], **first))
 
 
 @pytest.fixture
@@ -73,9 +76,8 @@ def stand(nodes: list[Node], tmp_path: Path, made: Machine) -> Node:
 
 def test_eight_gpus_of_a_grandchild_get_one_cap_that_all_take_and_their_own_limits_back(nodes, tmp_path) -> None:
     made = alike(8)
-    made = made.with_card(2, replace(made.cards[2], min_mw=140_000)).with_card(
-        5, replace(made.cards[5], max_mw=255_000)
-    )
+    made = made.with_card(2, replace(made.cards[2], min_mw=140_000))
+    made = made.with_card(5, replace(made.cards[5], max_mw=255_000))
     node = stand(nodes, tmp_path, made)
     job = node.play("--grandchild")
     run = node.start("attach", "--pid", str(job.pid), "--out", "run", *QUICK, "--progress", "speed")
@@ -119,8 +121,7 @@ def test_when_somebody_else_sets_a_limit_it_stays_and_the_others_are_put_back(no
 
 
 def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> None:
-    made = alike(1)
-    node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], pids=(os.getpid(),))))
+    node = stand(nodes, tmp_path, alike(1, pids=(os.getpid(),)))
     job = node.play()
     done = node("attach", "--pid", str(job.pid), "--out", "run")
     require_said(done, 1, f"autocap: GPU 0 is shared: PID {os.getpid()} computes on it as well")
@@ -131,8 +132,7 @@ def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> No
 
 
 def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_path) -> None:
-    made = alike(1)
-    node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], pids=(os.getpid(),))))
+    node = stand(nodes, tmp_path, alike(1, pids=(os.getpid(),)))
     done = node("run", "--gpus", "0", "--out", "run", "--json", "--", "sh", "-c", "sleep 1; exit 5")
     assert done.returncode == 5
     assert done.stderr.count("warning: the job runs untuned for now: GPU 0 is shared: PID") == 1
@@ -171,12 +171,12 @@ def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None
 
 
 def test_without_permission_attach_names_the_ways_out_and_leaves_nothing(nodes, tmp_path) -> None:
-    made = alike(1)
-    node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], limits=Limits.REFUSED)))
+    node = stand(nodes, tmp_path, alike(1, limits=Limits.REFUSED))
     job = node.play()
     done = node("attach", "--pid", str(job.pid))
     require_said(done, 1, "was not permitted")
     assert all(way in done.stderr for way in ("sudo", "--cap-add SYS_ADMIN", "--observe"))
+    assert node.board.read().changes == ()
     assert node.leftovers() == []
     assert not (tmp_path / "autocap-runs").exists()
 

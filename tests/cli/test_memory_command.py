@@ -12,11 +12,9 @@ import pytest
 from autocap.reports import memory_list, text
 from autocap.runlog.memory.entry import Entry
 from autocap.runlog.memory.store import MemoryStore
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
+from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.memories import curve, entry
 from tests.doubles.waiting import eventually
-
-__all__ = ["cli", "here"]
 
 
 @pytest.fixture
@@ -113,9 +111,7 @@ def test_a_place_that_others_can_write_is_an_error(here: Here, store: MemoryStor
     require_said(done, 1, "can be written by others (mode 0777), so nothing is remembered there")
 
 
-def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(
-    cli: Cli, store: MemoryStore
-) -> None:
+def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(cli, store) -> None:
     words = (
         "run", *EMULATED, "--metric", "energy", "--strategy", "fixed", "--strategy-option", "cap=137",
         "--target-stderr", "20%", "--trial-seconds", "2", "--out", "run", "--force",

@@ -14,19 +14,14 @@ from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.session.preparing import refuse_as_root
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
+from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.waiting import eventually
 from tests.runlog.test_runlog import rows
 
-__all__ = ["cli", "here"]  # the fixtures
 
-
-@pytest.mark.parametrize("text", ["none", "rapl", "ipmi", "slurm", "command:yokotool read P", "command:a:b"])
-def test_sources_are_taken_as_they_are_written(text: str) -> None:
-    assert node_power(text) == text
-
-
-def test_watts_may_be_written_in_any_way() -> None:
+def test_sources_are_taken_as_they_are_written_and_watts_in_any_way() -> None:
+    for text in ("none", "rapl", "ipmi", "slurm", "command:yokotool read P", "command:a:b"):
+        assert node_power(text) == text
     assert node_power("3.5e2") == "350"
 
 

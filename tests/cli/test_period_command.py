@@ -6,6 +6,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,18 +51,18 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def estimate(**changes: object) -> PeriodEstimate:
-    fields: dict[str, object] = {
-        "start_s": 1.0,
-        "end_s": 21.0,
-        "verdict": Verdict.PERIODIC,
-        "period_s": 0.18342,
-        "rel_stderr": 0.004,
-        "cycles": 109.04,
-        "confidence": 0.876,
-        "verified": True,
-        "reason": "the signal repeats",
-    }
-    return PeriodEstimate(**{**fields, **changes})  # type: ignore[arg-type]
+    found = PeriodEstimate(
+        start_s=1.0,
+        end_s=21.0,
+        verdict=Verdict.PERIODIC,
+        period_s=0.18342,
+        rel_stderr=0.004,
+        cycles=109.04,
+        confidence=0.876,
+        verified=True,
+        reason="the signal repeats",
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
 
 
 EMPTY = Trace(start_s=0.0, end_s=20.0, t_s=np.empty(0), power_w=np.empty(0), update_s=0.1)
@@ -72,19 +73,12 @@ def test_one_line_says_when_what_and_how_sure_and_the_next_one_why() -> None:
         "0.0–20.0 s: periodic, 0.1834 ± 0.0007 s, 109.0 cycles, confidence 0.88, verified",
         "  the signal repeats",
     )
+    nothing = estimate(verdict=Verdict.APERIODIC, confidence=0.0, verified=False, reason="nothing repeats")
+    said = "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified"  # the closest miss is none
+    assert lines(EMPTY, nothing) == (said, "  nothing repeats")
 
 
-def test_where_nothing_repeats_the_closest_miss_is_no_period() -> None:
-    found = estimate(verdict=Verdict.APERIODIC, confidence=0.0, verified=False, reason="nothing repeats")
-    assert lines(EMPTY, found) == (
-        "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified",
-        "  nothing repeats",
-    )
-
-
-def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(trace, capsys) -> None:
     assert main(["period", str(trace)]) == 0
     out, err = capsys.readouterr()
     found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified\n  \w.*\n", out)
@@ -106,9 +100,7 @@ def test_on_one_pipe_what_is_said_and_what_is_found_come_in_their_order(tmp_path
     assert len(found) == 4
 
 
-def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path, capsys) -> None:
     still = record_noise("constant", SENSOR, 50.0, np.random.default_rng(5))
     path = saved(tmp_path / "both.csv", [job(25.0), still])
     assert main(["period", str(path), "--window", "25", "--json"]) == 0
@@ -122,9 +114,7 @@ def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(
     assert seen["verified"] is False
 
 
-def test_an_energy_counter_that_repeats_as_well_verifies_the_period(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_energy_counter_that_repeats_as_well_verifies_the_period(tmp_path, capsys) -> None:
     path = saved(tmp_path / "counter.csv", [job(25.0, sensor="20/10")], energy=True)
     assert main(["period", str(path), "--json"]) == 0
     (seen,) = json.loads(capsys.readouterr().out)
@@ -156,9 +146,8 @@ def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path, capsys: pytes
     for words, said in ((periodic, out.splitlines()[:2]), (noisy, out.splitlines()[2:])):
         assert said[0].partition(": ")[2] in words
         assert said[1].split()[-1] in words
-    assert all(
-        text in periodic for text in ("ends of cycles", "folded along the cycles of 1.3", "its middle, 10 times")
-    )
+    for text in ("ends of cycles", "folded along the cycles of 1.3", "its middle, 10 times"):
+        assert text in periodic
     assert "ends of cycles" not in noisy
     assert ("not accepted" in noisy, "not accepted" in periodic) == (True, False)
 
@@ -186,9 +175,7 @@ def test_an_impossible_window_is_a_usage_error(trace: Path, window: str, capsys:
     assert "give a number above 0, in seconds" in err
 
 
-def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(tmp_path, capsys) -> None:
     path = tmp_path / "long.csv"
     path.write_text("\n".join(["t_s,power_w", *(f"{n},200" for n in range(1300))]))
     assert main(["period", str(path)]) == 0

@@ -4,12 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from autocap.config.values import carbon, energy_price
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, require_said
+from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 
-__all__ = ["cli", "here"]  # the fixtures
 JOB = """
 import time
 from pathlib import Path
@@ -22,16 +19,12 @@ raise SystemExit(7)
 ROWS = "time,EUR/MWh\n2020-01-01T00:00Z,120\n2120-01-01T00:00Z,80\n"
 
 
-@pytest.mark.parametrize("text", ["file:rows.csv", "command:./rows --now", "entsoe:DE_LU"])
-def test_sources_of_prices_are_taken_as_they_are_written(text: str) -> None:
-    assert energy_price(text) == text
-    assert energy_price("0.3") == 0.3
-
-
-@pytest.mark.parametrize("text", ["file:/a b/c", "command:a:b", "gb", "electricitymaps:US-CAL-CISO"])
-def test_sources_of_carbon_are_taken_as_they_are_written(text: str) -> None:
-    assert carbon(text) == text
-    assert carbon("380") == 380.0
+def test_sources_of_prices_and_of_carbon_are_taken_as_they_are_written() -> None:
+    for text in ("file:rows.csv", "command:./rows --now", "entsoe:DE_LU"):
+        assert energy_price(text) == text
+    for text in ("file:/a b/c", "command:a:b", "gb", "electricitymaps:US-CAL-CISO"):
+        assert carbon(text) == text
+    assert (energy_price("0.3"), carbon("380")) == (0.3, 380.0)
 
 
 def test_a_file_that_cannot_be_used_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:

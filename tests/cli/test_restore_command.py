@@ -65,11 +65,15 @@ def limit_w(gpu):
 
 
 def test_what_a_killed_run_left_is_put_back_and_said_once(state_dir, gpu, capsys):
+    says = f"{gpu.uuid}: 260 W put back, where autocap with PID {NOBODY.pid} had left 200 W"
     leave_entry(state_dir, gpu)
-    assert restore(capsys) == (0, [f"{gpu.uuid}: 260 W put back, where autocap with PID {NOBODY.pid} had left 200 W"])
+    assert restore(capsys) == (0, [says])
     assert limit_w(gpu) == 260.0
     assert os.listdir(state_dir) == []
     assert restore(capsys) == (0, [f"nothing to put back in {state_dir}"])
+    leave_entry(state_dir, gpu)
+    status, (line,) = restore(capsys, "--json")
+    assert (status, json.loads(line)) == (0, [{"uuid": gpu.uuid, "outcome": "restored", "sentence": says}])
 
 
 def test_without_a_state_directory_there_is_nothing_to_do_and_none_is_made(state_dir, capsys):
@@ -78,16 +82,9 @@ def test_without_a_state_directory_there_is_nothing_to_do_and_none_is_made(state
     assert not state_dir.exists()
 
 
-def test_json_is_a_list_of_what_became_of_each_entry(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu)
-    status, (line,) = restore(capsys, "--json")
-    assert status == 0
-    sentence = f"{gpu.uuid}: 260 W put back, where autocap with PID {NOBODY.pid} had left 200 W"
-    assert json.loads(line) == [{"uuid": gpu.uuid, "outcome": "restored", "sentence": sentence}]
-
-
-def test_a_set_that_was_under_way_is_put_back(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu, last_w=220.0, next_w=200.0)
+@pytest.mark.parametrize("changes", [{"last_w": 220.0, "next_w": 200.0}, {"owner": ProcessId(os.getppid(), 1)}])
+def test_neither_a_set_that_was_under_way_nor_a_recycled_pid_keeps_an_entry_alive(state_dir, gpu, capsys, changes):
+    leave_entry(state_dir, gpu, **changes)
     assert restore(capsys)[0] == 0
     assert limit_w(gpu) == 260.0
 
@@ -126,8 +123,7 @@ def test_an_entry_of_a_live_run_is_in_use_and_untouched(state_dir, gpu, capsys):
 
 
 @pytest.mark.parametrize(
-    ("damage", "status", "says"),
-    [(None, 0, "controlled by autocap with PID {}"), ("{", 1, "it was left there")],
+    ("damage", "status", "says"), [(None, 0, "controlled by autocap with PID {}"), ("{", 1, "it was left there")]
 )
 def test_a_device_whose_lock_is_held_is_in_use_and_its_entry_left(state_dir, gpu, capsys, damage, status, says):
     path = leave_entry(state_dir, gpu)
@@ -138,12 +134,6 @@ def test_a_device_whose_lock_is_held_is_in_use_and_its_entry_left(state_dir, gpu
     assert says.format(os.getpid()) in line
     assert limit_w(gpu) == 200.0
     assert path.exists()
-
-
-def test_a_recycled_pid_does_not_keep_an_entry_alive(state_dir, gpu, capsys):
-    leave_entry(state_dir, gpu, owner=ProcessId(os.getppid(), 1))
-    assert restore(capsys)[0] == 0
-    assert limit_w(gpu) == 260.0
 
 
 def test_a_device_that_refuses_keeps_its_entry_for_another_try(state_dir, gpu, capsys):

@@ -12,10 +12,9 @@ from autocap.cli import config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.sweep import SweepConfig
-from tests.cli.test_cli import Cli, Here, cli, here, require_said
+from tests.cli.test_cli import Cli, Here, require_said
 from tests.docs.pages import ROOT, text
 
-__all__ = ["cli", "here"]
 VARIABLE = re.compile(r"\bAUTOCAP_[A-Z]\w*")
 
 
@@ -64,9 +63,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
 Made = Callable[..., RunConfig]
 
 
-def test_the_command_line_goes_before_variables_and_they_before_files(
-    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_goes_before_variables_and_they_before_files(write, made, monkeypatch) -> None:
     write("trial-seconds = 10\nwait = 10\nsample-hz = 10\nstrategy = 'golden'\n", own=True)
     write("trial-seconds = 20\nwait = 20\nsample-hz = 20\n")
     monkeypatch.setenv("AUTOCAP_TRIAL_SECONDS", "30")
@@ -99,13 +96,8 @@ def test_every_kind_of_value_is_read_as_on_the_command_line(write: Write, made: 
 
 
 def test_a_variable_is_read_as_on_the_command_line(made: Made, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("STRATEGY_OPTION", "a=1 b=2"),
-        ("QUIET", "yes"),
-        ("FORCE", "0"),
-        ("CAPS", "100,150"),
-        ("K", ""),
-    ):
+    values = {"STRATEGY_OPTION": "a=1 b=2", "QUIET": "yes", "FORCE": "0", "CAPS": "100,150", "K": ""}
+    for name, value in values.items():
         monkeypatch.setenv(f"AUTOCAP_{name}", value)
     run = made("run -- true")
     assert (run.strategy_options, run.quiet, run.force) == ((("a", "1"), ("b", "2")), True, False)
@@ -141,9 +133,7 @@ def test_the_variable_that_forbids_to_set_anything_does_so_whatever_else_is_said
         ("strategy-option = {tolerance = 5}\nstrategy = 'golden'", "--strategy golden", {}),
     ],
 )
-def test_what_is_about_something_else_has_no_say(
-    words: str, line: str, unused: dict[str, str], write: Write, capsys: pytest.CaptureFixture[str], made: Made
-) -> None:
+def test_what_is_about_something_else_has_no_say(words, line, unused, write, capsys, made) -> None:
     write(words)
     assert main(["config", "run", *line.split(), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -152,9 +142,7 @@ def test_what_is_about_something_else_has_no_say(
     assert not unused.keys() & {one.name for one in run.taken}
 
 
-def test_settings_are_shown_with_where_they_come_from(
-    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_shown_with_where_they_come_from(write, capsys, monkeypatch) -> None:
     write("metric = 'cost'\n")
     write("energy-price = 0.3\n", own=True)
     monkeypatch.setenv("AUTOCAP_WAIT", "30")
@@ -191,12 +179,14 @@ def test_settings_are_shown_with_where_they_come_from(
         ("\udcff", "./autocap.toml is no UTF-8 text"),
         ("strategy = 'my.code:Search'", "line 1: strategy 'my.code:Search' has code run, which a folder may"),
         ("[attach]\nnode-power = 'command:sh'", "line 2: node-power 'command:sh' has code run"),
+        ("[restore]\njson = true", "line 2: autocap restore takes no settings; leave them out"),
+        ("[memory]\nhtml = true", "line 2: autocap memory has no option 'html'"),
+        ("[report]\nenergy-price = -1", "line 2: energy-price: -1 is below 0"),
+        ("dry-run = true", "line 1: there is no option 'dry-run'"),
         ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost, car"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
-    words: str, message: str, place: Path, cli: object, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_in_a_file_is_one_line_that_says_where(words, message, place, cli, here, monkeypatch) -> None:
     Path("autocap.toml").write_bytes(words.encode(errors="surrogateescape"))
     done = here("run", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
@@ -209,19 +199,14 @@ def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
     [
         ("AUTOCAP_K", "x", "AUTOCAP_K: 'x' is not a number; give a finite number"),
         ("AUTOCAP_QUIET", "maybe", "AUTOCAP_QUIET: 'maybe' is neither true nor false; give one of true, yes, 1"),
-        (
-            "AUTOCAP_METRIK",
-            "eds",
-            "'AUTOCAP_METRIK' is no AUTOCAP_… variable; set AUTOCAP_METRIC instead, or unset it",
-        ),
+        ("AUTOCAP_METRIK", "eds", "'AUTOCAP_METRIK' is no AUTOCAP_… variable; set AUTOCAP_METRIC instead, or unset it"),
         ("AUTOCAP_OBSERV", "1", "set AUTOCAP_OBSERVE instead"),
+        ("AUTOCAP_SOCKET", "/tmp/x", "no AUTOCAP_… variable; set AUTOCAP_HELPER_SOCKET instead"),
         (f"AUTOCAP_{'NO_MEMORY'}", "1", "NO_MEMORY is no AUTOCAP_… variable; set AUTOCAP_MEMORY=0 instead"),
         ("AUTOCAP_METRIC", "edp", "k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)"),
     ],
 )
-def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(
-    variable: str, value: str, message: str, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(variable, value, message, here, monkeypatch) -> None:
     monkeypatch.setenv(variable, value)
     done = here("run", "--k", "3", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
@@ -255,9 +240,7 @@ def test_config_refuses_what_the_command_would(line: str, place: Path, capsys: p
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o606])
-def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(
-    mode: int, write: Write, made: Made, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(mode, write, made, capsys) -> None:
     write("metric = 'energy'").chmod(mode)
     for command in ("run -- true", "config"):
         assert main(command.split()) == 2
@@ -266,9 +249,7 @@ def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(
     assert made("run --no-config -- true").taken == ()
 
 
-def test_an_option_that_says_no_is_a_setting_without_it(
-    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_that_says_no_is_a_setting_without_it(write, made, monkeypatch, capsys) -> None:
     assert made("run -- true").memory
     assert not made("run --no-memory -- true").memory
     write("memory = false\n")
@@ -318,10 +299,8 @@ def test_a_run_records_what_was_taken(cli: Cli, here: Here) -> None:
     Path("autocap.toml").write_text("observe = true\nwait = 9\n")
     done = here("run", "--device", "emulated", "--out", "run", "--json", "--", "true")
     require_said(done, 0, "autocap: settings taken: observe yes, wait 9 from ./autocap.toml\n")
-    taken = [
-        {"name": "observe", "value": "yes", "source": "./autocap.toml"},
-        {"name": "wait", "value": "9", "source": "./autocap.toml"},
-    ]
+    pairs = (("observe", "yes"), ("wait", "9"))
+    taken = [{"name": name, "value": value, "source": "./autocap.toml"} for name, value in pairs]
     assert cli.events("settings_taken")[0]["settings"] == taken
     assert json.loads(done.stdout.splitlines()[-1])["settings"] == taken
     assert "observe yes, wait 9 from ./autocap.toml" in (cli.folder / "run" / "report.html").read_text()
@@ -353,9 +332,7 @@ def test_every_command_that_has_settings_reads_them(write: Write, capsys: pytest
 
 
 @pytest.mark.parametrize("command", ["devices", "memory"])
-def test_a_command_that_runs_no_job_has_a_table_and_variables_of_its_own(
-    command: str, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_runs_no_job_has_a_table_and_variables_of_its_own(command, write, monkeypatch, capsys) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/nowhere")
 
     def prints_json() -> bool:
@@ -381,26 +358,3 @@ def test_what_a_report_writes_is_asked_for_with_where_it_goes(write: Write, caps
     shown = {one["option"]: one for one in json.loads(capsys.readouterr().out)["settings"]}
     assert (shown["out"]["value"], shown["out"]["unused"]) == ("pages", "no html is given")
     assert shown["energy-price"]["source"] == config.BUILT_IN
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("[restore]\njson = true", "line 2: autocap restore takes no settings; leave them out"),
-        ("[memory]\nhtml = true", "line 2: autocap memory has no option 'html'"),
-        ("[report]\nenergy-price = -1", "line 2: energy-price: -1 is below 0"),
-        ("dry-run = true", "line 1: there is no option 'dry-run'"),
-    ],
-)
-def test_what_a_table_may_not_hold(words: str, said: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    write(words)
-    assert main(["config"]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_variable_without_the_command_that_it_is_for_is_refused(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("AUTOCAP_SOCKET", "/tmp/x")
-    assert main(["config"]) == 2
-    assert "'AUTOCAP_SOCKET' is no AUTOCAP_… variable; set AUTOCAP_HELPER_SOCKET instead" in capsys.readouterr().err

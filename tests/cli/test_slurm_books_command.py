@@ -25,9 +25,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmStand:
     return stand
 
 
-def test_slurms_numbers_stand_beside_ours_in_the_text_and_in_the_json(
-    slurm: SlurmStand, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slurms_numbers_stand_beside_ours_in_the_text_and_in_the_json(slurm, capsys) -> None:
     words = ["report", str(slurm.folder / "run"), "--slurm", "4711"]
     assert main(words) == 0
     said = capsys.readouterr().out
@@ -38,9 +36,7 @@ def test_slurms_numbers_stand_beside_ours_in_the_text_and_in_the_json(
     assert (found["entry"], found["energy_j"], found["our_energy_j"]) == ("4711.0", 861135.0, 850000.0)
 
 
-def test_a_job_that_slurms_controller_has_forgotten_is_judged_by_its_partition_and_its_cpus(
-    slurm: SlurmStand, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_slurms_controller_has_forgotten_is_judged_by_its_partition_and_its_cpus(slurm, capsys) -> None:
     slurm.put("job", "")
     words = ["report", str(slurm.folder / "run"), "--slurm", "4711"]
     assert main(words) == 0
@@ -63,9 +59,7 @@ def test_a_job_that_slurms_controller_has_forgotten_is_judged_by_its_partition_a
         ("4711|rubbish\n\x1b[2J\xff\n", "", "Slurm's books have no job 4711"),
     ],
 )
-def test_books_that_say_nothing_of_the_job_are_one_line(
-    slurm: SlurmStand, answer: str, error: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_books_that_say_nothing_of_the_job_are_one_line(slurm, answer, error, said, capsys) -> None:
     slurm.put("sacct", answer)
     slurm.fail("sacct", error)
     assert main(["report", str(slurm.folder / "run"), "--slurm", "4711"]) == 1

@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import EMULATED, Cli, cli, terminated
+from tests.cli.test_cli import EMULATED, Cli, terminated
 from tests.doubles import warm
 from tests.doubles.recorded import record
 from tests.doubles.waiting import eventually
-
-__all__ = ["cli"]  # the fixture
 
 NO_SPACE = "autocap: standard output cannot be written: No space left on device; check where it goes\n"
 
@@ -32,14 +30,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def closed(cli: Cli, closing: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     """Run a command with streams closed as a shell does it; whatever it prints on those that are not is read."""
     script = f'exec "$@" {closing}'
-    return subprocess.run(
-        ["sh", "-c", script, "sh", *cli.argv(*words)],
-        cwd=cli.folder,
-        env=cli.env,
-        input=b"",
-        capture_output=True,
-        timeout=60,
-    )
+    argv = ["sh", "-c", script, "sh", *cli.argv(*words)]
+    return subprocess.run(argv, cwd=cli.folder, env=cli.env, input=b"", capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize("closing", ["2>&-", ">&-", "<&- >&- 2>&-"])
@@ -59,22 +51,8 @@ def test_with_closed_streams_a_job_is_tuned_as_ever_and_its_status_is_given(cli:
 
 
 def test_a_sweep_with_all_streams_closed_is_done(cli: Cli) -> None:
-    words = (
-        "sweep",
-        *EMULATED,
-        "--caps",
-        "200",
-        "--repeats",
-        "1",
-        "--no-warm-up",
-        "--cool-down",
-        "0",
-        "--out",
-        "run",
-        "--",
-        "true",
-    )
-    done = closed(cli, "<&- >&- 2>&-", *words)
+    options = ("--caps", "200", "--repeats", "1", "--no-warm-up", "--cool-down", "0", "--out", "run")
+    done = closed(cli, "<&- >&- 2>&-", "sweep", *EMULATED, *options, "--", "true")
     assert done.returncode in (0, 1)  # so short a command is not always measured
     assert cli.events("run_ended")
 
@@ -149,9 +127,7 @@ def test_a_full_disk_is_one_sentence_and_status_1_and_no_matter_for_what_is_only
         ("| true", ["report", "RUN"], 0, ""),
     ],
 )
-def test_python_itself_has_nothing_to_add(
-    cli: Cli, recorded: Path, to: str, words: list[str], status: int, said: str
-) -> None:
+def test_python_itself_has_nothing_to_add(cli, recorded, to, words, status, said) -> None:
     done = closed(cli, to, *(str(recorded) if word == "RUN" else word for word in words))
     assert (done.returncode, done.stderr.decode()) == (status, said)
 

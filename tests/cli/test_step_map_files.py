@@ -85,9 +85,7 @@ def test_a_job_that_puts_a_directory_in_the_place_of_its_map_ends_with_its_own_s
     assert "internal fault" not in done.stderr
 
 
-def test_inside_opens_and_removes_nothing_that_its_command_line_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_inside_opens_and_removes_nothing_that_its_command_line_names(tmp_path, monkeypatch, capfd) -> None:
     for name in SUDO:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))

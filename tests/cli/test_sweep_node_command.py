@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import machine
-from tests.cli.test_cli import Cli, Here, cli, here, require_said
+from tests.cli.test_cli import Cli, Here, require_said
 from tests.cli.test_gpu_jobs import Node
 from tests.cli.test_sweep_command import EMULATED, NAP, SWEEP, naps, ran, rows
 
-__all__ = ["cli", "here", "naps"]  # the fixtures
+__all__ = ["naps"]  # the fixture
 
 METER = "echo $$ >> meters; while [ ! -e dead ]; do cat watts; sleep 0.05; done"
 BY_METER = ("--node-power", f"command:{METER}")
@@ -25,7 +25,6 @@ def metered(naps: Cli) -> Cli:
 def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--cool-down", "0.6", "--standard-idle", "300")
     done = metered(*SWEEP, *BY_METER, *options, "--json", "--", *NAP)
-
     assert done.returncode == 0, done.stderr
     (meter,) = (metered.folder / "meters").read_text().split()
     assert not Path("/proc", meter).exists()
@@ -49,18 +48,14 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert "t rest the node draws 700 W" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(
-    metered: Cli, here: Here
-) -> None:
+def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(metered, here) -> None:
     (metered.folder / "watts").write_text("5\n")  # an idle GPU draws 20
     (metered.folder / "end").write_text("if [ $(wc -l < ran) = 2 ]; then touch dead; sleep 0.2; fi")
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)
-
     first = here(*SWEEP, *BY_METER, *options)
     (metered.folder / "dead").unlink()
     other = here(*SWEEP, "--node-power", "500", *options)
     again = here(*SWEEP, *BY_METER, *options)
-
     assert (first.returncode, other.returncode, again.returncode) == (1, 1, 0), again.stderr
     assert "has ended with status 0; until it tells the node's power again nothing is measured" in first.stderr
     assert "failed 2 times: the node's power was not read while it ran; let it run for longer" in first.stderr
@@ -74,16 +69,9 @@ def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_t
 
 def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here: Here) -> None:
     done = here("sweep", *EMULATED, "--node-power", "command:exit 4", "--", "touch", "started")
-
     require_said(done, 1, "it ended with status 4 before its first reading")
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "autocap-runs").exists()
-
-
-def test_what_does_not_go_together_is_a_usage_error(here: Here) -> None:
-    done = here("sweep", *EMULATED, "--idle-power", "300", "--", "true")
-
-    require_said(done, 2, "--idle-power is about the node's power; add --node-power, or drop it")
 
 
 def test_the_gpus_are_read_between_the_runs_where_the_source_is_of_the_rest_alone(tmp_path: Path) -> None:
@@ -93,7 +81,6 @@ def test_the_gpus_are_read_between_the_runs_where_the_source_is_of_the_rest_alon
             "sweep", "--node-power", "300", "--observe", "--repeats", "2", "--no-warm-up", "--cool-down", "1.2",
             "--out", "run", "--json", "--", "sleep", "0.4",
         )  # fmt: skip
-
         assert done.returncode == 0, done.stderr
         (panel,) = json.loads(done.stdout.splitlines()[-1])["panels"]
         assert panel["node"]["idle_w"] == pytest.approx(320.0, abs=3.0)

@@ -1,47 +1,9 @@
-"""Whatever is typed as an option's value is read, or refused with what is allowed."""
+"""What is typed as an option's value is read as it is meant, however it is written."""
 
-import argparse
-import math
-from collections.abc import Callable
-
-import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autocap.config import values
-
-READERS: dict[str, Callable[[str], object]] = {
-    "number": values.number,
-    "positive": values.positive("watts"),
-    "not negative": values.not_negative("seconds"),
-    "between": values.between(1, 100, "Hz"),
-    "percentage": values.percentage,
-    "pid": values.pid,
-    "watts": values.watts_list,
-    "gpus": values.gpu_list,
-    "sets": values.gpu_sets,
-    "endpoint": values.endpoint,
-    "option": values.key_value,
-    "retune": values.retune,
-    "seed": values.seed,
-    "node power": values.node_power,
-    "count": values.count,
-}
-typed = st.text(max_size=20) | st.text("0123456789-,;:%.eE+GPU =١²", max_size=12)
-
-
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-@given(text=typed)
-@example(text="0-999999999999")
-@example(text="nan")
-@example(text="²")
-def test_any_text_is_read_or_refused_in_words(reader: Callable[[str], object], text: str) -> None:
-    try:
-        read = reader(text)
-    except argparse.ArgumentTypeError:
-        return
-    assert read is not None
-    assert not isinstance(read, float) or math.isfinite(read)
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))

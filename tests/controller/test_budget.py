@@ -12,9 +12,9 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.device import Episode, SimulatedDevice, SimulatedJob
 from autocap.measurement.totals import RunningTotals
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState
+from autocap.records import Measurement
 from bench.simulation.jobs import tune
-from tests.doubles.feeds import measurement
+from tests.doubles.feeds import measurement, trial_of
 
 BASELINE = measurement(energy_j=100.0, period_s=0.5)  # 200 W at a limit of 260 W
 
@@ -78,8 +78,7 @@ def test_the_expected_loss_grows_as_caps_fall_and_follows_what_was_measured() ->
     budget = SlowdownBudget(0.05, RunningTotals(), BASELINE, settle_s=1.0, fewest=8)
     assert budget.expected_loss_s(220.0) == 0.0  # above the draw
     assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 1.0) / 2)  # half the draw, so half the speed
-    slow = measurement(period_s=0.6, cap_w=150.0)
-    budget.learn(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.01, measurement=slow))
+    budget.learn(trial_of(measurement(period_s=0.6, cap_w=150.0)))
     assert budget.expected_loss_s(160.0) == pytest.approx((1.0 + 10 * 0.6) * (1 - 1 / 1.2))
     assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 0.9) * (1 - 1 / 1.8))
 

@@ -16,9 +16,10 @@ from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import caps_set, deaf, states, warnings
-from tests.controller.test_doubts import Silent, as_trial
-from tests.doubles.feeds import measurement, samples
+from tests.controller.test_controller import deaf
+from tests.controller.test_doubts import Silent
+from tests.doubles.feeds import measurement, samples, trial_of
+from tests.doubles.outcomes import announced, caps_set, held_at, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 FOUND_W = 260.0
@@ -34,12 +35,6 @@ def ceiling_at(grants: Grants, t_s: float) -> float:
     """In force, watts; the limit found on arrival where there is none."""
     known = [FOUND_W if watts is None else watts for from_s, watts in grants if from_s <= t_s]
     return known[-1] if known else FOUND_W
-
-
-def held_at(outcome: Outcome, t_s: float) -> float:
-    """The cap that was set last by a time, watts."""
-    held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet) and event.t_s <= t_s]
-    return held[-1] if held else FOUND_W
 
 
 # What happens at about these times without a ceiling: waiting until 1.5 s, trials until 75 s, confirming until 85 s.
@@ -58,9 +53,7 @@ WITHIN_10_PCT = Metric(name="energy", max_slowdown=0.1)
 
 @pytest.mark.parametrize("grants", DROPS)
 @pytest.mark.parametrize(("strategy", "metric"), [("model", EDP), ("golden", WITHIN_10_PCT)])
-def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(
-    grants: Grants, metric: Metric, strategy: str
-) -> None:
+def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(grants, metric, strategy) -> None:
     outcome = under(grants, metric, strategy=strategy, end_s=max(120.0, grants[-1][0] + 30.0))
     for event in outcome.log.events:
         if isinstance(event, events.CapSet):
@@ -89,12 +82,12 @@ def test_what_is_held_moves_along_the_curve_without_another_search_and_back() ->
     assert [held_at(outcome, t_s) for t_s in (149.0, 151.0, 201.0, 251.0)] == [best_w, 140.0, 110.0, best_w]
     assert states(outcome)[-2:] == [State.HOLDING, State.DONE]
     assert states(outcome).count(State.HOLDING) == 1
-    assert not [event for event in outcome.log.events if isinstance(event, events.TrialStarted) and event.t_s > 150]
+    assert not [event for event in announced(outcome, events.TrialStarted) if event.t_s > 150]
 
 
 def test_what_is_held_below_is_measured_meanwhile_and_tells_the_slowdown() -> None:
     outcome = under([(150.0, 110.0)])
-    (event,) = (event for event in outcome.log.events if isinstance(event, events.HeldMeasured))
+    (event,) = announced(outcome, events.HeldMeasured)
     assert event.measurement.cap_w == (110.0,)
     assert event.measurement.period_s == pytest.approx(RESNET50.time_s(110.0), rel=0.01)
 
@@ -128,7 +121,7 @@ def test_a_trial_of_a_ceiling_that_rises_ends_as_it_costs_time_from_then_on() ->
 
 def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> None:
     outcome = under([(10.0, 150.0), (150.0, None)], end_s=250.0)
-    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    decided = announced(outcome, events.Decided)
     assert [event.confirmed for event in decided] == [False, True]
     assert 145 <= outcome.final_cap_w <= 170
     assert states(outcome).count(State.BASELINE) == 1  # kept from before
@@ -136,14 +129,13 @@ def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> N
 
 def test_a_baseline_under_the_ceiling_is_that_of_the_ceiling_until_there_is_room() -> None:
     outcome = under([(0.0, 160.0), (200.0, 200.0), (260.0, None)], end_s=400.0)
-    baselines = [event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    baselines = announced(outcome, events.BaselineMeasured)
     assert {event.measurement.cap_w for event in baselines if event.t_s < 260} == {(160.0,)}
     assert {event.measurement.cap_w for event in baselines if event.t_s > 260} == {(FOUND_W,)}
     assert held_at(outcome, 199.0) == 160.0
     assert held_at(outcome, 201.0) == 200.0  # the best that was known was the highest that could be tried
-    assert warnings(outcome) == [
-        "tuning anew: the limit found on arrival may hold again, and its baseline was never measured"
-    ]
+    said = "tuning anew: the limit found on arrival may hold again, and its baseline was never measured"
+    assert warnings(outcome) == [said]
     assert outcome.final_cap_w < 200
 
 
@@ -152,8 +144,8 @@ def test_caps_per_gpu_are_lowered_together_and_come_back() -> None:
     config = TuneConfig(metric=Metric(name="energy"), per_gpu=True)
     job = SimulatedJob(profile=RESNET50, jitter=0.002)
     outcome = tune(job, config, "model", node=node, grants=[(700.0, 112.0), (720.0, None)], end_s=760.0, seed=3)
-    at = {event.t_s: event.cap_w for event in outcome.log.events if isinstance(event, events.CapSet)}
-    decided = next(event for event in outcome.log.events if isinstance(event, events.PerGpuDecided))
+    at = {event.t_s: event.cap_w for event in announced(outcome, events.CapSet)}
+    decided = announced(outcome, events.PerGpuDecided)[0]
     assert decided.kept
     lowered = next(caps_w for t_s, caps_w in at.items() if 700 <= t_s < 720)
     assert lowered == tuple(min(cap_w, 112.0) for cap_w in decided.cap_w)
@@ -169,20 +161,16 @@ def test_with_a_limit_on_slowdown_the_highest_cap_holds_where_none_below_the_cei
 def test_a_long_pause_of_the_job_lifts_its_limits_no_higher_than_the_ceiling() -> None:
     job = SimulatedJob(profile=RESNET50, episodes=(Episode(every=60, duration_s=40.0, once=True),))
     outcome = tune(job, TuneConfig(metric=EDP), "model", grants=[(5.0, 150.0), (50.0, 140.0)], end_s=200.0)
-    assert max(caps_w for t_s, caps_w in _set(outcome) if t_s >= 5) <= 150
-    assert max(caps_w for t_s, caps_w in _set(outcome) if t_s >= 50) <= 140
+    assert max(one.cap_w[0] for one in announced(outcome, events.CapSet) if one.t_s >= 5) <= 150
+    assert max(one.cap_w[0] for one in announced(outcome, events.CapSet) if one.t_s >= 50) <= 140
     assert State.PAUSED in states(outcome)
-
-
-def _set(outcome: Outcome) -> list[tuple[float, float]]:
-    return [(event.t_s, event.cap_w[0]) for event in outcome.log.events if isinstance(event, events.CapSet)]
 
 
 def test_who_only_observes_sets_nothing_under_a_ceiling_either() -> None:
     config = TuneConfig(metric=EDP, observe=True)
     outcome = tune(SimulatedJob(profile=RESNET50), config, "model", grants=[(0.0, 200.0), (90.0, 150.0)], end_s=120.0)
     assert caps_set(outcome) == []
-    assert [event.ceiling_w for event in outcome.log.events if isinstance(event, events.Granted)] == [200.0, 150.0]
+    assert [event.ceiling_w for event in announced(outcome, events.Granted)] == [200.0, 150.0]
 
 
 def test_the_cap_comes_before_what_is_told_of_it() -> None:
@@ -233,11 +221,11 @@ def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_oth
 
     grid = CapGrid((120.0, 160.0, 200.0, 240.0))
     search = Search(new_strategy, grid, EDP, measurement(cap_w=FOUND_W), 3.0)
-    search.tell(as_trial(measurement(90.0, 0.51, cap_w=240.0)))
-    search.tell(as_trial(measurement(80.0, 0.55, cap_w=160.0)))
+    search.tell(trial_of(measurement(90.0, 0.51, cap_w=240.0)))
+    search.tell(trial_of(measurement(80.0, 0.55, cap_w=160.0)))
     search.restrict(210.0)
     assert search.ask() == 210.0  # too little is known of what stands for the baseline now
-    search.tell(as_trial(measurement(85.0, 0.53, cap_w=210.0)))
+    search.tell(trial_of(measurement(85.0, 0.53, cap_w=210.0)))
     assert last() == (CapGrid((120.0, 160.0, 200.0, 210.0)), [FOUND_W, 240.0], [160.0, 210.0])
     search.restrict(212.0)  # a watt or two
     assert last()[0][-1] == 210.0
@@ -252,7 +240,7 @@ def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> N
     """Each cap is worse than the baseline, which may not hold any more, and the best one is the ceiling itself."""
     job, config = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3")), TuneConfig(metric=EDP)
     outcome = tune(job, config, "model", grants=[(10.0, 125.0)], end_s=130.0)
-    tried = [event.cap_w for event in outcome.log.events if isinstance(event, events.TrialStarted) and event.t_s >= 10]
+    tried = [event.cap_w for event in announced(outcome, events.TrialStarted) if event.t_s >= 10]
     assert tried[0] == 125.0
     assert len(tried) <= 3
     assert held_at(outcome, 70.0) == held_at(outcome, 129.0) == 125.0
@@ -269,13 +257,13 @@ def test_where_the_ceiling_is_slower_than_allowed_it_is_held_and_nothing_below_i
     outcome = under([(60.0, 110.0)], Metric(name="energy", max_slowdown=0.05), end_s=150.0)
     assert held_at(outcome, 149.0) == 110.0
     assert states(outcome)[-2] is State.HOLDING
-    assert min(one.cap_w for one in outcome.log.events if isinstance(one, events.TrialStarted)) >= 110.0
+    assert min(one.cap_w for one in announced(outcome, events.TrialStarted)) >= 110.0
 
 
 def test_a_trial_that_waits_for_savings_gives_way_to_one_of_the_caps_that_a_risen_ceiling_allows() -> None:
     limited, (low_w, rises_s) = Metric(name="energy", max_slowdown=0.05), (150.0, 50.0)
     outcome = under([(0.0, low_w), (rises_s, 200.0)], limited, strategy="golden", end_s=rises_s + 2.0)
-    begun = [event for event in outcome.log.events if isinstance(event, events.TrialStarted)]
+    begun = announced(outcome, events.TrialStarted)
     assert held_at(outcome, rises_s - 1.0) == low_w > begun[-2].cap_w, "it waits at the ceiling"
     assert begun[-1].t_s >= rises_s
     assert low_w < begun[-1].cap_w <= 200.0

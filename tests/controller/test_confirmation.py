@@ -70,9 +70,7 @@ def test_a_cap_that_more_rounds_would_show_to_be_better_is_measured_until_they_d
         (0.524, 7, "not surely within the slowdown limit: +4.80 ± 0.35 % time, 5 % allowed"),
     ],
 )
-def test_a_cap_that_is_not_surely_fast_enough_is_refused_whatever_it_saves(
-    period_s: float, windows: int, reason: str
-) -> None:
+def test_a_cap_that_is_not_surely_fast_enough_is_refused_whatever_it_saves(period_s, windows, reason) -> None:
     found = judgements(70.0, period_s, metric=Metric(name="energy", max_slowdown=0.05))
     assert (found[0].ruling, len(found)) == (Ruling.TOO_SLOW, windows)
     assert found[0].reason == reason

@@ -15,35 +15,18 @@ from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import SensorInfo, TrialState
 from autocap.strategies.grid import CapGrid
-from bench.simulation.jobs import Outcome, regret_pct, tune
+from bench.simulation.jobs import regret_pct, tune
 from tests.doubles.feeds import samples
+from tests.doubles.outcomes import announced, caps_set, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
 
 
-def states(outcome: Outcome) -> list[State]:
-    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
-
-
-def warnings(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
-
-
-def caps_set(outcome: Outcome) -> list[float]:
-    return [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet)]
-
-
 def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDS), "golden")
-    assert states(outcome) == [
-        State.WAITING,
-        State.BASELINE,
-        State.SEARCHING,
-        State.CONFIRMING,
-        State.HOLDING,
-        State.DONE,
-    ]
+    before_it_holds = [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
+    assert states(outcome) == [*before_it_holds, State.HOLDING, State.DONE]
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     assert caps_set(outcome)[-1] == outcome.final_cap_w
@@ -51,7 +34,7 @@ def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
 
 def test_the_baseline_and_the_trials_are_what_the_profile_says() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", stop_when_held=True)
-    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
     measured += [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
     assert len(measured) > 5
     for found in measured:
@@ -72,14 +55,9 @@ def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() ->
 
 
 def test_a_limit_below_the_default_is_the_baseline_and_the_top_of_the_search() -> None:
-    outcome = tune(
-        SimulatedJob(profile=RESNET50),
-        TuneConfig(metric=EDS),
-        "golden",
-        node=SimulatedNode(limit_w=220.0),
-        stop_when_held=True,
-    )
-    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    job, node = SimulatedJob(profile=RESNET50), SimulatedNode(limit_w=220.0)
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)
+    baseline = announced(outcome, events.BaselineMeasured)[0]
     assert baseline.measurement.cap_w == (220.0,)
     assert max(caps_set(outcome)) <= 220.0
 
@@ -97,14 +75,9 @@ def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> Non
 
 
 def test_one_common_cap_serves_all_gpus_of_a_job() -> None:
-    outcome = tune(
-        SimulatedJob(profile=RESNET50),
-        TuneConfig(metric=EDS),
-        "golden",
-        node=SimulatedNode(gpus=4),
-        stop_when_held=True,
-    )
-    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    job, node = SimulatedJob(profile=RESNET50), SimulatedNode(gpus=4)
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)
+    baseline = announced(outcome, events.BaselineMeasured)[0]
     assert baseline.measurement.energy_per_iteration_j == pytest.approx(4 * RESNET50.energy_j(260.0), rel=0.02)
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     assert all(len(set(event.cap_w)) == 1 for event in outcome.log.events if isinstance(event, events.CapSet))
@@ -138,7 +111,7 @@ def test_a_job_that_ends_in_any_state_leaves_complete_totals(end_s: float) -> No
     started = sum(isinstance(event, events.TrialStarted) for event in outcome.log.events)
     assert started - len(outcome.trials) in (0, 1)  # the one under way has not failed, and is left out
     assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
-    tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
+    tallies = announced(outcome, events.Tally)
     if tallies:
         last = tallies[-1]
         truth = outcome.device.true_iterations(last.since_s, outcome.wall_s)
@@ -158,13 +131,17 @@ def deaf() -> Controller:
     )
 
 
-@pytest.mark.parametrize("how", ["the job ends", "a signal asks for the end"])
-def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> None:
-    controller = deaf()
+def feed_until_it_tries(controller: Controller) -> None:
     for sample in samples(seconds=30.0, period_s=0.25):
         controller.feed(sample)
         if controller.caps_w == (150.0,):
-            break
+            return
+
+
+@pytest.mark.parametrize("how", ["the job ends", "a signal asks for the end"])
+def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> None:
+    controller = deaf()
+    feed_until_it_tries(controller)
     assert controller.state is State.SEARCHING
     actions = controller.close(31.0) if how == "the job ends" else controller.stop(31.0, how)
     announced = [action.event for action in actions if isinstance(action, Announce)]
@@ -175,7 +152,7 @@ def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> No
 def test_observing_measures_the_baseline_says_what_it_would_try_and_sets_nothing() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=100), TuneConfig(metric=EDS, observe=True), "linear")
     assert State.SEARCHING not in states(outcome)
-    would = [event for event in outcome.log.events if isinstance(event, events.WouldTry)]
+    would = announced(outcome, events.WouldTry)
     assert [event.caps_w for event in would] == [(260.0,)]
     assert caps_set(outcome) == []
 
@@ -229,10 +206,7 @@ def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, mess
 def test_caps_that_were_put_back_meanwhile_are_set_again_and_only_those() -> None:
     controller = deaf()
     assert controller.interrupted(0.0) == []
-    for sample in samples(seconds=30.0, period_s=0.25):
-        controller.feed(sample)
-        if controller.caps_w == (150.0,):
-            break
+    feed_until_it_tries(controller)
     assert controller.interrupted(30.0) == [SetCaps(caps_w=(150.0,))]
     controller.stop(31.0, "enough")
     assert controller.interrupted(32.0) == []

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
@@ -12,7 +11,7 @@ from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from bench.simulation.jobs import tune
-from tests.controller.test_controller import warnings
+from tests.doubles.outcomes import states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY = Metric(name="energy")
@@ -39,7 +38,7 @@ class Second:
 def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> None:
     job = SimulatedJob(profile=RESNET50, jitter=0.01)
     outcome = tune(job, TuneConfig(metric=ENERGY), f"{__name__}:Second", stop_when_held=True)
-    entered = [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    entered = states(outcome)
     searched = entered[entered.index(State.SEARCHING) :]
     assert searched[:4] == [State.SEARCHING, State.CONFIRMING, State.SEARCHING, State.CONFIRMING]
     assert (outcome.decided.cap_w, outcome.decided.confirmed) == (130.0, True)

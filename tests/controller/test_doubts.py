@@ -22,9 +22,9 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import warnings
-from tests.doubles.feeds import measurement
+from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.logs import STARTED
+from tests.doubles.outcomes import announced, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 JOB = SimulatedJob(profile=RESNET50, jitter=0.002)
@@ -59,10 +59,6 @@ def tuned(progress: StepProgress, *caps_w: float, strategy: str = "linear", metr
 
 def told(outcome: Outcome, cap_w: float) -> list[Trial]:
     return [event.trial for event in outcome.trials if event.trial.cap_w == cap_w]
-
-
-def withdrawn(outcome: Outcome) -> list[events.TrialWithdrawn]:
-    return [event for event in outcome.log.events if isinstance(event, events.TrialWithdrawn)]
 
 
 def summary_of(outcome: Outcome) -> Summary:
@@ -105,7 +101,7 @@ def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_ar
 
 def test_of_two_trials_that_cannot_both_be_right_the_one_that_was_measured_once_goes() -> None:
     outcome = tuned(Miscounting("steps", 200.0, 1.5), 160.0, 200.0)
-    (gone,) = withdrawn(outcome)
+    (gone,) = announced(outcome, events.TrialWithdrawn)
     assert (gone.cap_w, gone.reason) == (200.0, "beside 160 W, measured twice, it cannot be right")
     assert outcome.final_cap_w == 160.0
     assert told(outcome, 160.0)[0].state is TrialState.COMPLETE
@@ -124,7 +120,7 @@ def test_what_is_miscounted_every_time_is_not_believed_where_iterations_are_infe
 def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_goes_on(strategy: str) -> None:
     # Two thirds of the 1.8 times that an iteration takes at 100 W look like a fast and frugal cap.
     outcome = tuned(Miscounting("period", 100.0, 2 / 3), 100.0, 160.0, 220.0, strategy=strategy)
-    (gone,) = withdrawn(outcome)
+    (gone,) = announced(outcome, events.TrialWithdrawn)
     assert gone.cap_w == 100.0
     assert gone.reason.startswith("measured again, it showed +5")
     again = told(outcome, 100.0)[-1].measurement
@@ -142,7 +138,7 @@ def test_the_report_says_in_a_sentence_what_does_not_count() -> None:
     assert said.endswith("per iteration")
     first, last = [one for one in summary.trials if one.cap_w == (100.0,)]
     assert (first.state, first.cost, first.measurement) == (TrialState.FAILED, None, None)
-    assert first.reason == f"does not count: {withdrawn(outcome)[0].reason}"
+    assert first.reason == f"does not count: {announced(outcome, events.TrialWithdrawn)[0].reason}"
     assert last.time_pct == pytest.approx(80.6, abs=2.0)
 
 
@@ -150,7 +146,7 @@ def test_a_search_in_which_nothing_is_wrong_measures_nothing_twice() -> None:
     for strategy in ("golden", "model"):
         outcome = tuned(StepProgress("period"), strategy=strategy)
         assert not [text for text in warnings(outcome) if "measured again" in text]
-        assert not withdrawn(outcome)
+        assert not announced(outcome, events.TrialWithdrawn)
 
 
 # What is held against what.
@@ -184,7 +180,7 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
 
     grid = CapGrid(caps_w=(160.0, 200.0, 220.0, 240.0))
     search = Search(new_strategy, grid, ENERGY, measurement(cap_w=260.0), 3.0)
-    wrong, cut_short = as_trial(measurement(50.0, 0.5, cap_w=240.0)), as_trial(measurement(85.0, 0.52, cap_w=200.0))
+    wrong, cut_short = trial_of(measurement(50.0, 0.5, cap_w=240.0)), trial_of(measurement(85.0, 0.52, cap_w=200.0))
     search.tell(replace(wrong, cost=0.5))
     why = search.hopeless(cut_short.measurement, search.cost(cut_short.measurement))
     search.tell(replace(cut_short, state=TrialState.PRUNED, reason=why))
@@ -203,14 +199,8 @@ def doubts(*known: Measurement) -> Doubts:
     grid = CapGrid(caps_w=tuple(float(cap_w) for cap_w in range(100, 265, 5)))
     search = Search(lambda baseline, before, caps, metric: Silent(), grid, ENERGY, measurement(cap_w=260.0), 3.0)
     for one in known:
-        search.tell(as_trial(one))
+        search.tell(trial_of(one))
     return Doubts(search)
-
-
-def as_trial(found: Measurement) -> Trial:
-    return Trial(
-        cap_w=found.cap_w[0], state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.01, measurement=found
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -228,16 +218,16 @@ def as_trial(found: Measurement) -> Trial:
 )
 def test_what_is_doubtful_beside_the_baseline(period_s: float, energy_j: float, error: float, doubtful: bool) -> None:
     found = measurement(energy_j, period_s, cap_w=200.0, period_error=error)
-    assert (doubts().raised(as_trial(found), inferred=True) is not None) is doubtful
+    assert (doubts().raised(trial_of(found), inferred=True) is not None) is doubtful
 
 
 def test_a_count_is_not_suspected_of_multiples() -> None:
-    found = as_trial(measurement(190.0, 1.0, cap_w=200.0))
+    found = trial_of(measurement(190.0, 1.0, cap_w=200.0))
     assert doubts().raised(found, inferred=False) is None
 
 
 def test_a_higher_cap_that_is_slower_than_a_lower_one_is_doubtful() -> None:
-    found = as_trial(measurement(90.0, 0.6, cap_w=220.0))
+    found = trial_of(measurement(90.0, 0.6, cap_w=220.0))
     raised = doubts(measurement(80.0, 0.55, cap_w=180.0)).raised(found, inferred=False)
     assert raised == Doubt(why="an iteration at 220 W takes 1.09 times as long as at 180 W, which no card does")
 
@@ -255,15 +245,15 @@ def test_of_another_job_than_a_baseline_are_trials_that_cannot_be_beside_it_and_
 def test_what_was_cut_short_before_other_work_was_seen_does_not_count_once_it_is() -> None:
     known, long = doubts(), measurement(90.0, 0.55, cap_w=150.0)
     for cap_w, state in ((180.0, TrialState.PRUNED), (150.0, TrialState.COMPLETE)):
-        known._search.tell(replace(as_trial(replace(long, cap_w=(cap_w,), duration_s=8.0)), state=state))
+        known._search.tell(replace(trial_of(replace(long, cap_w=(cap_w,), duration_s=8.0)), state=state))
     assert known.cut_short(1.0, quiet=True) == []
     assert [one.cap_w for one in known.cut_short(20.0, quiet=False)] == [180.0]
     assert known.cut_short(20.0, quiet=False) == [], "from then on no window is as short"
 
 
 def test_a_second_measurement_in_agreement_clears_the_doubt() -> None:
-    found = as_trial(measurement(90.0, 0.45, cap_w=220.0))
-    found_again = as_trial(measurement(91.0, 0.455, cap_w=220.0))
+    found = trial_of(measurement(90.0, 0.45, cap_w=220.0))
+    found_again = trial_of(measurement(91.0, 0.455, cap_w=220.0))
     doubt = doubts()
     assert doubt.raised(found, inferred=False) is not None
     assert doubt.raised(found_again, inferred=False) is None

@@ -1,6 +1,5 @@
 """The beginning of a search: from a few iterations, or at the cap that an earlier run kept."""
 
-from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -13,15 +12,15 @@ from autocap.controller.remembered import Remembered
 from autocap.devices.model import profiles
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
-from autocap.events import Event, State
+from autocap.events import State
 from autocap.events.settled import settled
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
-from autocap.records import Measurement, SensorInfo, Trial, TrialState
+from autocap.records import Measurement, SensorInfo
 from autocap.session.earlier import Earlier, curve_of
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.controller.test_controller import states
-from tests.doubles.feeds import measurement, metered, samples
+from tests.doubles.feeds import measurement, metered, samples, trial_of
+from tests.doubles.outcomes import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY, EDP = Metric(name="energy"), Metric(name="edp")
@@ -52,10 +51,6 @@ def at_top_s(outcome: Outcome) -> float:
     raise AssertionError("nothing was decided")
 
 
-def of_kind(outcome: Outcome, *kinds: type[Event]) -> list[Event]:
-    return [event for event in outcome.log.events if isinstance(event, kinds)]
-
-
 def test_two_iterations_show_a_rough_baseline_and_its_errors_say_that_it_is_rough() -> None:
     found = looked()
     assert (found.period_s, found.power_w) == (pytest.approx(0.5), pytest.approx(200.0))
@@ -79,7 +74,7 @@ def test_a_period_has_the_errors_that_its_many_cycles_show() -> None:
 def test_a_first_iteration_that_takes_long_is_not_taken_for_the_usual_one() -> None:
     job = SimulatedJob(profile=RESNET50, warm_up_iterations=3, warm_up_factor=6.0, iterations=600)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model", stop_when_held=True)
-    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    rough = announced(outcome, events.BaselineMeasured)[0]
     assert rough.rough
     assert rough.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.05)
 
@@ -94,7 +89,7 @@ def test_the_limit_found_on_arrival_holds_for_seconds_only_and_the_cap_kept_is_a
 
 def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_in_turn() -> None:
     outcome = searched(ENERGY)
-    (refined,) = (event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    (refined,) = announced(outcome, events.BaselineRefined)
     decided = outcome.decided
     assert decided.baseline == refined.measurement
     known = settled(outcome.log.events)
@@ -108,11 +103,11 @@ def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_i
 def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_from_the_true_one() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=900, warm_up_iterations=12, warm_up_factor=1.6, jitter=0.01)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model")
-    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
-    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    rough = announced(outcome, events.BaselineMeasured)[0]
+    refined = announced(outcome, events.BaselineRefined)[0]
     assert rough.measurement.period_s > 1.2 * refined.measurement.period_s
     assert refined.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.02)
-    assert not of_kind(outcome, events.TrialWithdrawn), "it costs itself, not the trials"
+    assert not announced(outcome, events.TrialWithdrawn), "it costs itself, not the trials"
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
 
@@ -122,8 +117,8 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3"), iterations=500)
     node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
     outcome = tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", node=node, seed=33, stop_when_held=True)
-    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
-    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    rough = announced(outcome, events.BaselineMeasured)[0]
+    refined = announced(outcome, events.BaselineRefined)[0]
     true_j = job.profile.default_time_s * float(job.profile.power_w(260.0))
     assert rough.measurement.energy_per_iteration_j < 0.93 * refined.measurement.energy_per_iteration_j
     assert at_top_s(outcome) < 25.0
@@ -135,22 +130,17 @@ def test_a_rough_baseline_that_a_long_search_looks_at_again_is_not_measured_for_
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/vgg19"), iterations=453)
     node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
     outcome = tune(job, TuneConfig(metric=EDP), "model", node=node, seed=22, stop_when_held=True)
-    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
-    confirming = next(
-        event
-        for event in outcome.log.events
-        if isinstance(event, events.StateEntered) and event.state is State.CONFIRMING
-    )
+    refined = announced(outcome, events.BaselineRefined)[0]
+    confirming = next(event for event in announced(outcome, events.StateEntered) if event.state is State.CONFIRMING)
     assert refined.t_s < confirming.t_s
     assert refined.measurement.duration_s < 30.0
     assert refined.measurement.energy_rel_stderr < 0.05
 
 
 def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
-    outcome = tune(
-        SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDP), "fixed", options=[("cap", "100")]
-    )
-    refined = [event for event in outcome.log.events if isinstance(event, events.BaselineRefined)]
+    job = SimulatedJob(profile=RESNET50, iterations=600)
+    outcome = tune(job, TuneConfig(metric=EDP), "fixed", options=[("cap", "100")])
+    refined = announced(outcome, events.BaselineRefined)
     decided = outcome.decided
     assert decided.cap_w is None
     assert len(refined) == 1
@@ -161,16 +151,16 @@ def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
 def test_beside_a_limit_on_slowdown_the_baseline_is_measured_first() -> None:
     config = TuneConfig(metric=Metric(name="energy", max_slowdown=0.1))
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), config, "model", stop_when_held=True)
-    assert not of_kind(outcome, events.BaselineRefined)
-    first = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert not announced(outcome, events.BaselineRefined)
+    first = announced(outcome, events.BaselineMeasured)[0]
     assert not first.rough
     assert first.measurement.iterations >= 8
 
 
 def test_a_strategy_with_trials_of_its_own_length_has_its_baseline_first() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), TuneConfig(metric=ENERGY), "depo-golden")
-    assert not of_kind(outcome, events.BaselineRefined)
-    first = next(event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert not announced(outcome, events.BaselineRefined)
+    first = announced(outcome, events.BaselineMeasured)[0].measurement
     assert first.power_rel_stderr < 0.002, "no sample is missing from what was seen while it was waited for"
 
 
@@ -194,7 +184,7 @@ def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it
     earlier = remembered_run(ENERGY)
     job = SimulatedJob(profile=RESNET50, iterations=600)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model", seed=5, earlier=earlier)
-    first = next(event for event in outcome.log.events if isinstance(event, events.CapSet))
+    first = announced(outcome, events.CapSet)[0]
     assert (first.t_s, first.cap_w) == (pytest.approx(0.0, abs=0.2), (earlier.best_w(ENERGY, outcome.grid, (260.0,)),))
     confirming_s = next(event.t_s for event in outcome.log.events if getattr(event, "state", None) is State.CONFIRMING)
     back_s = next(event.t_s for event in outcome.log.events if getattr(event, "cap_w", None) == (260.0,))
@@ -208,32 +198,24 @@ def test_a_job_that_is_another_by_now_is_found_out_at_the_remembered_cap() -> No
     earlier = remembered_run(ENERGY)
     other = profiles.load("quadro-rtx-6000/inception3")
     outcome = tune(SimulatedJob(profile=other, iterations=600), TuneConfig(metric=ENERGY), "model", earlier=earlier)
-    (said,) = (event.text for event in outcome.log.events if isinstance(event, events.Warned))
+    (said,) = warnings(outcome)
     assert said.startswith("the job is not as it is remembered: ")
-    first = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    first = announced(outcome, events.BaselineMeasured)[0]
     assert not first.rough
     assert regret_pct(other, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
 
 
-def trials(*measurements: Measurement) -> Sequence[Trial]:
-    return [
-        Trial(cap_w=max(one.cap_w), state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=one)
-        for one in measurements
-    ]
-
-
 def test_nothing_is_held_that_was_not_measured_beside_the_limits_found_now() -> None:
     top, low = measurement(cap_w=260.0), measurement(80.0, 0.55, cap_w=170.0)
-    assert Remembered.of(170.0, trials(top, low), (260.0,)) is not None
-    assert Remembered.of(170.0, trials(top, low), (250.0,)) is None
-    assert Remembered.of(165.0, trials(top, low), (260.0,)) is None
-    assert Remembered.of(None, trials(top, low), (260.0,)) is None
-    assert Remembered.of(170.0, trials(top, low), (260.0, 260.0)) is None
+    known = [trial_of(top), trial_of(low)]
+    assert Remembered.of(170.0, known, (260.0,)) is not None
+    for cap_w, found_w in ((170.0, (250.0,)), (165.0, (260.0,)), (None, (260.0,)), (170.0, (260.0, 260.0))):
+        assert Remembered.of(cap_w, known, found_w) is None
 
 
 def test_a_remembered_baseline_moves_with_what_the_cap_shows_now() -> None:
     top, low = measurement(100.0, 0.5, cap_w=260.0), measurement(80.0, 0.55, cap_w=170.0)
-    found = Remembered.of(170.0, trials(top, low), (260.0,))
+    found = Remembered.of(170.0, [trial_of(top), trial_of(low)], (260.0,))
     now = measurement(82.0, 0.561, cap_w=170.0)
     assert found.doubt(now) is None
     assert found.baseline_beside(now).period_s == pytest.approx(0.51)

@@ -19,8 +19,9 @@ from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys
 from bench.prices.values import swinging
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import deaf, states, warnings
+from tests.controller.test_controller import deaf
 from tests.doubles.feeds import samples
+from tests.doubles.outcomes import announced, held_at, states, warnings
 
 VGG19 = profiles.load("tesla-v100/vgg19")
 FOUND_W = 300.0
@@ -46,19 +47,9 @@ def followed(quotes: Told, metric: Metric = COST, *, intervals: float) -> Outcom
     return tune(job, config, "model", quotes=quotes, end_s=intervals * INTERVAL_S, seed=1)
 
 
-def held_w(outcome: Outcome, t_s: float) -> float:
-    """The cap that was set last by a time, watts."""
-    held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet) and event.t_s <= t_s]
-    return held[-1] if held else FOUND_W
-
-
 def ends_w(outcome: Outcome, intervals: int) -> list[float]:
     """The cap at the end of each interval, watts."""
-    return [held_w(outcome, INTERVAL_S * (index + 1) - 1) for index in range(intervals)]
-
-
-def of(outcome: Outcome, kind: type) -> list:  # type: ignore[type-arg]
-    return [event for event in outcome.log.events if isinstance(event, kind)]
+    return [held_at(outcome, INTERVAL_S * (index + 1) - 1, FOUND_W) for index in range(intervals)]
 
 
 VALUES = (0.3, 0.45, 0.15, 0.45, 0.15, -0.05, 0.3)
@@ -70,9 +61,7 @@ def day() -> Outcome:
     return followed([*prices(*VALUES), *unknown], intervals=len(VALUES) + 2)
 
 
-def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(
-    day: Outcome,
-) -> None:
+def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(day) -> None:
     caps_w = ends_w(day, len(VALUES))
     assert max(caps_w[1], caps_w[3]) < min(caps_w[2], caps_w[4])
     assert caps_w[5] == FOUND_W
@@ -80,7 +69,7 @@ def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_co
 
 
 def test_caps_change_for_a_value_once_in_an_interval_at_most_and_say_what_that_saves(day: Outcome) -> None:
-    moves = of(day, events.Followed)
+    moves = announced(day, events.Followed)
     assert [int(one.t_s // INTERVAL_S) for one in moves] == sorted({int(one.t_s // INTERVAL_S) for one in moves})
     assert all(one.gain > one.gain_stderr for one in moves)
     known = [one for one in moves if one.t_s < INTERVAL_S * len(VALUES)]
@@ -89,12 +78,12 @@ def test_caps_change_for_a_value_once_in_an_interval_at_most_and_say_what_that_s
 
 def test_no_new_search_is_made_and_whatever_holds_below_the_limit_found_was_confirmed(day: Outcome) -> None:
     assert states(day).count(State.BASELINE) == 1
-    confirmed = {one.cap_w for one in of(day, events.Decided) if one.confirmed} | {FOUND_W}
+    confirmed = {one.cap_w for one in announced(day, events.Decided) if one.confirmed} | {FOUND_W}
     assert set(ends_w(day, len(VALUES))) <= confirmed
 
 
 def test_each_value_is_told_when_it_comes_into_force(day: Outcome) -> None:
-    told = of(day, events.Quoted)
+    told = announced(day, events.Quoted)
     assert [one.value for one in told] == [*VALUES, None]
     assert all(0 <= then.t_s - one.until_s < 10 for one, then in pairwise(told))
 
@@ -152,12 +141,9 @@ def fickle(request: pytest.FixtureRequest) -> tuple[float, Outcome]:
 def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[float, Outcome]) -> None:
     step_s, outcome = fickle
     found = books(outcome.log.events, NO_RATES, COST, None, [], [])
-    tallies = of(outcome, events.Tally)
-    edges_s = [
-        tallies[0].since_s,
-        *np.arange(step_s, 600, step_s).tolist(),
-        tallies[-1].since_s + tallies[-1].elapsed_s,
-    ]
+    tallies = announced(outcome, events.Tally)
+    end_s = tallies[-1].since_s + tallies[-1].elapsed_s
+    edges_s = [tallies[0].since_s, *np.arange(step_s, 600, step_s).tolist(), end_s]
     spent = [
         sum(outcome.device.true_energy_j(from_s, to_s)) * (0.45 if from_s // step_s % 2 else 0.05) / 3.6e6
         for from_s, to_s in pairwise(edges_s)
@@ -165,12 +151,10 @@ def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[f
     assert found.spent.money.value == pytest.approx(sum(spent), rel=0.005)
 
 
-def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(
-    fickle: tuple[float, Outcome],
-) -> None:
+def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(fickle) -> None:
     step_s, outcome = fickle
-    moves = of(outcome, events.Followed)
-    quoted = of(outcome, events.Quoted)
+    moves = announced(outcome, events.Followed)
+    quoted = announced(outcome, events.Quoted)
     for move in moves:
         holds = [one for one in quoted if one.t_s <= move.t_s][-1]
         assert move.value == holds.value
@@ -181,8 +165,8 @@ def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_
 def test_a_confirmation_stops_where_the_value_wants_another_cap_and_goes_on_with_what_it_has() -> None:
     day = followed(prices(0.3, 0.3, 0.45, -0.2, 0.45, 0.45), intervals=6)
     at_s = 3 * INTERVAL_S
-    confirming = [one for one in of(day, events.StateEntered) if one.state is State.CONFIRMING]
-    assert held_w(day, at_s + 1.0) == FOUND_W, "energy that is paid for is not saved"
+    confirming = [one for one in announced(day, events.StateEntered) if one.state is State.CONFIRMING]
+    assert held_at(day, at_s + 1.0, FOUND_W) == FOUND_W, "energy that is paid for is not saved"
     assert all(not at_s < one.t_s < at_s + INTERVAL_S for one in confirming)
 
 

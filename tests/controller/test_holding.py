@@ -19,8 +19,8 @@ from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import tune
-from tests.controller.test_controller import states
 from tests.doubles.feeds import Meter, measurement
+from tests.doubles.outcomes import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -98,13 +98,13 @@ def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
     outcome = tune(job, TuneConfig(metric=EDS), "golden")
     assert states(outcome).count(State.BASELINE) == 2
     assert states(outcome)[-2:] == [State.HOLDING, State.DONE]
-    warned = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    warned = warnings(outcome)
     assert len(warned) == 1
     assert warned[0].startswith("tuning anew: the workload has changed: +")
     change_pct = float(warned[0].split("+")[1].split(" %")[0])
     assert change_pct == pytest.approx(30, abs=10)  # the block in which it changed is counted with it
-    warned_s = next(event.t_s for event in outcome.log.events if isinstance(event, events.Warned))
-    baselines = [event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    warned_s = announced(outcome, events.Warned)[0].t_s
+    baselines = announced(outcome, events.BaselineMeasured)
     measured = next(event.measurement for event in baselines if event.t_s > warned_s)
     assert measured.cap_w == (260.0,)
     assert measured.period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
@@ -130,7 +130,7 @@ def test_time_and_a_request_are_reasons_too() -> None:
 
 def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=5600), TuneConfig(metric=EDS), "golden")
-    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    decided = announced(outcome, events.Decided)
     assert [event.cap_w for event in decided] == [decided[0].cap_w] * len(decided)
     gaps_s = np.diff([event.t_s for event in decided])
     assert len(decided) == 3
@@ -138,7 +138,7 @@ def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are
     assert gaps_s[1] > 1.8 * gaps_s[0]
     again = decided[-1]
     assert again.baseline.start_s > decided[-2].t_s
-    tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
+    tallies = announced(outcome, events.Tally)
     searched = next(event for event in tallies if event.t_s > decided[0].t_s)
     assert tallies[-1].exploration_s > searched.exploration_s  # what it costs is counted
 

@@ -15,6 +15,7 @@ from autocap.devices.model import profiles
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Prediction
 from bench.simulation.jobs import exact
+from tests.doubles.feeds import prediction
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDP, ENERGY = Metric(name="edp"), Metric(name="energy")
@@ -56,9 +57,7 @@ def test_below_a_baseline_alone_time_grows_with_the_inverse_of_the_cap() -> None
 
 
 def test_a_cap_that_was_measured_counts_as_measured_even_where_one_was_predicted() -> None:
-    predicted = Prediction(
-        cap_w=150.0, energy=0.5, time=0.5, energy_rel_stderr=0.1, period_rel_stderr=0.1, time_energy_corr=0.0
-    )
+    predicted = prediction(150.0, 0.5, 0.5, energy_error=0.1, time_error=0.1)
     other = replace(predicted, cap_w=170.0)
     both = KnownCurve.of(shown(260.0), [shown(150.0)], [predicted, other], EDP)
     assert both.expected(150.0).period_s == pytest.approx(RESNET50.time_s(150.0))
@@ -96,9 +95,7 @@ def test_what_is_published_ends_at_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("caps_w", [(), (150.0,), (190.0, 150.0)])
-def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(
-    caps_w: tuple[float, ...],
-) -> None:
+def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(caps_w) -> None:
     fast = Metric(name="eds", k=1.01)
     points = curve(*caps_w, baseline_w=200.0, metric=fast).published(260.0)
     assert points[-1].cap_w == 260.0
@@ -112,10 +109,21 @@ def test_a_job_that_asks_for_less_than_its_baselines_limit_is_not_published_abov
     assert points[-1].cap_w <= 150.0
 
 
+def time_at(known: KnownCurve, cap_w: float) -> float:
+    """Over that of its baseline."""
+    return known.expected(cap_w).period_s / known.baseline.period_s
+
+
+def slowed(known: KnownCurve, times: float, error: float) -> KnownCurve:
+    """A curve of a job that loses so many times as much. error: of what it loses, as a share."""
+    lost = [1 + times * (one.time - 1) for one in known.points]
+    errors = [max(0.001, error * (1 - 1 / time)) for time in lost]
+    wrong = zip(known.points, lost, errors, strict=True)
+    return replace(curve(120.0), points=tuple(replace(one, time=t, period_rel_stderr=e) for one, t, e in wrong))
+
+
 def held(cap_w: float, time: float, error: float = 0.001) -> Prediction:
-    return Prediction(
-        cap_w=cap_w, energy=1.0, time=time, energy_rel_stderr=1.0, period_rel_stderr=error, time_energy_corr=0.0
-    )
+    return prediction(cap_w, 1.0, time, energy_error=1.0, time_error=error)
 
 
 def test_what_is_held_bends_the_whole_curve_the_less_the_farther_a_cap_is() -> None:
@@ -130,19 +138,12 @@ def test_what_is_held_bends_the_whole_curve_the_less_the_farther_a_cap_is() -> N
 
 
 def test_a_few_caps_held_mend_a_curve_that_is_another_jobs() -> None:
-    wrong = tuple(
-        replace(one, time=1 + 3 * (one.time - 1), period_rel_stderr=max(0.001, 1 - 1 / (3 * one.time - 2)))
-        for one in curve(120.0, 150.0, 190.0, 230.0).points
-    )
-    before = replace(curve(120.0), points=wrong)
+    before = slowed(curve(120.0, 150.0, 190.0, 230.0), 3, 1.0)
     caps_w = (210.0, 190.0, 175.0, 165.0)
     after = before.bent_to([held(cap_w, float(RESNET50.slowdown(cap_w))) for cap_w in caps_w])
     for cap_w in (165.0, 180.0, 200.0):
-        expected = after.expected(cap_w).period_s / after.baseline.period_s
-        assert expected == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.003)
-    assert after.expected(150.0).period_s / after.baseline.period_s == pytest.approx(
-        float(RESNET50.slowdown(150.0)), abs=0.05
-    )
+        assert time_at(after, cap_w) == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.003)
+    assert time_at(after, 150.0) == pytest.approx(float(RESNET50.slowdown(150.0)), abs=0.05)
 
 
 def test_a_curve_that_is_another_jobs_and_sure_of_itself_gives_way_to_what_several_caps_show() -> None:
@@ -152,8 +153,7 @@ def test_a_curve_that_is_another_jobs_and_sure_of_itself_gives_way_to_what_sever
     caps_w = (120.0, 122.0, 126.0, 131.0)
     after = before.bent_to([held(cap_w, float(RESNET50.slowdown(cap_w))) for cap_w in caps_w])
     for cap_w in (120.0, 124.0, 131.0):
-        expected = after.expected(cap_w).period_s / after.baseline.period_s
-        assert expected == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.01)
+        assert time_at(after, cap_w) == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.01)
 
 
 def cliff(cap_w: float, steep: float = 1.5) -> float:
@@ -167,27 +167,21 @@ def test_held_caps_say_where_the_cliff_is_of_a_curve_that_knows_none_beside_othe
     caps_w = (180.0, 170.0, 160.0, 150.0, 112.0, 110.0)
     after = before.bent_to([held(cap_w, cliff(cap_w)) for cap_w in caps_w])
     for cap_w in (150.0, 111.0, 110.0):
-        assert after.expected(cap_w).period_s / after.baseline.period_s == pytest.approx(cliff(cap_w), rel=0.02)
+        assert time_at(after, cap_w) == pytest.approx(cliff(cap_w), rel=0.02)
 
 
 @pytest.mark.parametrize("steep", [1.25, 1.5])
 def test_below_what_a_search_has_shown_caps_held_show_a_cliff_and_what_was_measured_above_stays(steep: float) -> None:
-    points = tuple(
-        replace(one, time=cliff(one.cap_w, steep), period_rel_stderr=0.003)
-        for one in curve(125.0, 140.0, 170.0, 200.0).points
-    )
+    known = curve(125.0, 140.0, 170.0, 200.0).points
+    points = tuple(replace(one, time=cliff(one.cap_w, steep), period_rel_stderr=0.003) for one in known)
     before = replace(curve(125.0), points=points)
     after = before.bent_to([held(cap_w, cliff(cap_w, steep)) for cap_w in (115.0, 111.0, 105.0, 112.0)])
     for cap_w in (105.0, 108.0, 111.0, 113.0, 115.0, 125.0, 140.0):
-        assert after.expected(cap_w).period_s / after.baseline.period_s == pytest.approx(cliff(cap_w, steep), rel=0.015)
+        assert time_at(after, cap_w) == pytest.approx(cliff(cap_w, steep), rel=0.015)
 
 
 def test_what_a_lower_cap_takes_is_enough_for_a_higher_one_where_the_curve_is_another_jobs() -> None:
-    wrong = tuple(
-        replace(one, time=1 + 4 * (one.time - 1), period_rel_stderr=max(0.001, 0.75 * (1 - 1 / (4 * one.time - 3))))
-        for one in curve(120.0, 150.0, 190.0, 210.0, 230.0).points
-    )
-    before = replace(curve(120.0), points=wrong)
+    before = slowed(curve(120.0, 150.0, 190.0, 210.0, 230.0), 4, 0.75)
     after = before.bent_to([held(cap_w, 1.02) for cap_w in (120.0, 121.0, 122.0)])
     for cap_w in (150.0, 190.0, 210.0):
         assert before.expected(cap_w).period_s > 1.05 * after.baseline.period_s
@@ -199,7 +193,7 @@ def test_of_two_caps_whose_times_rise_with_the_cap_the_one_that_is_known_better_
     points = tuple(replace(one, time=1.0, period_rel_stderr=0.005) for one in curve(120.0, 230.0).points[:-1])
     before = replace(curve(120.0, 230.0), points=(*points, curve(120.0).points[-1]))
     after = before.bent_to([held(230.0, 1.02, 0.002)] * 8)
-    assert 1.014 < after.expected(230.0).period_s / after.baseline.period_s < 1.021
+    assert 1.014 < time_at(after, 230.0) < 1.021
 
 
 @pytest.mark.parametrize("time", [0.3, 12.0])
@@ -213,7 +207,7 @@ def test_what_is_held_again_and_again_is_believed_however_sure_a_curve_that_is_a
     before = curve(120.0, 150.0, 200.0)
     for cap_w, time in ((62.2, 2.75), (122.0, 1.9)):  # below its lowest cap, and where it takes itself to know
         after = before.bent_to([held(cap_w, time)] * 3)
-        assert after.expected(cap_w).period_s / after.baseline.period_s == pytest.approx(time, rel=0.01)
+        assert time_at(after, cap_w) == pytest.approx(time, rel=0.01)
         stays = after.expected(150.0).period_s < 1.01 * before.expected(150.0).period_s
         assert stays is (cap_w < 120.0)
 

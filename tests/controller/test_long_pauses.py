@@ -13,6 +13,7 @@ from autocap.devices.simulated.job import Episode
 from autocap.events import State
 from autocap.metrics import Metric
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.doubles.outcomes import announced, held_at
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")  # an iteration takes 0.5 s at 260 W
 EDS = Metric(name="eds", k=2.0)
@@ -28,29 +29,15 @@ def pause(iteration: int, duration_s: float = 30.0, power: float = 0.0) -> Episo
     return Episode(every=iteration, duration_s=duration_s, power=power, once=True)
 
 
-def cap_at(outcome: Outcome, t_s: float) -> float:
-    """The limit that holds, watts."""
-    return next(
-        (
-            event.cap_w[0]
-            for event in reversed(outcome.log.events)
-            if isinstance(event, events.CapSet) and event.t_s <= t_s
-        ),
-        ARRIVAL_W,
-    )
-
-
 def pauses(outcome: Outcome) -> list[tuple[float, float]]:
     """When the job was shown as pausing, from and to, seconds."""
-    shown = [event for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    shown = announced(outcome, events.StateEntered)
     return [(one.t_s, after.t_s) for one, after in pairwise(shown) if one.state is State.PAUSED]
 
 
 def measured_pauses(outcome: Outcome, state: State) -> list[tuple[float, float]]:
     """Those that end in a state."""
-    ends = {
-        event.t_s for event in outcome.log.events if isinstance(event, events.StateEntered) and event.state is state
-    }
+    ends = {event.t_s for event in announced(outcome, events.StateEntered) if event.state is state}
     return [one for one in pauses(outcome) if one[1] in ends]
 
 
@@ -63,58 +50,48 @@ def test_a_pause_in_a_search_has_the_arrival_limit_within_six_seconds_and_the_ca
     outcome = tuned(pause(iteration, power=power))
     ((_, ended_s),) = pauses(outcome)
     began_s = ended_s - 30.5  # the iteration after it has ended as well
-    on_trial_w = cap_at(outcome, began_s)
-    assert cap_at(outcome, began_s + 6.0) == ARRIVAL_W
-    assert cap_at(outcome, ended_s - 0.1) == ARRIVAL_W
-    assert cap_at(outcome, ended_s + 0.2) == on_trial_w
+    on_trial_w = held_at(outcome, began_s)
+    assert held_at(outcome, began_s + 6.0) == ARRIVAL_W
+    assert held_at(outcome, ended_s - 0.1) == ARRIVAL_W
+    assert held_at(outcome, ended_s + 0.2) == on_trial_w
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, ARRIVAL_W) < 1.0
 
 
 def test_a_short_pause_leaves_the_cap_on_trial_where_it_is() -> None:
     outcome = tuned(pause(25, duration_s=4.0))
     ((began_s, ended_s),) = pauses(outcome)
-    assert cap_at(outcome, began_s) == cap_at(outcome, ended_s) < ARRIVAL_W
-    assert not [
-        event for event in outcome.log.events if isinstance(event, events.CapSet) and began_s <= event.t_s <= ended_s
-    ]
+    assert held_at(outcome, began_s) == held_at(outcome, ended_s) < ARRIVAL_W
+    assert not [event for event in announced(outcome, events.CapSet) if began_s <= event.t_s <= ended_s]
 
 
 def test_a_training_that_fails_without_a_word_leaves_no_cap_on_trial() -> None:
-    outcome = tune(
-        SimulatedJob(profile=RESNET50, episodes=(pause(25, duration_s=1e6),)),
-        TuneConfig(metric=EDS),
-        "model",
-        end_s=900.0,
-    )
-    assert cap_at(outcome, 60.0) == cap_at(outcome, 899.0) == ARRIVAL_W
+    job = SimulatedJob(profile=RESNET50, episodes=(pause(25, duration_s=1e6),))
+    outcome = tune(job, TuneConfig(metric=EDS), "model", end_s=900.0)
+    assert held_at(outcome, 60.0) == held_at(outcome, 899.0) == ARRIVAL_W
 
 
 def test_a_held_cap_stays_in_a_pause() -> None:
     outcome = tuned(pause(200, duration_s=60.0), iterations=400)
     ((began_s, ended_s),) = measured_pauses(outcome, State.HOLDING)
-    assert cap_at(outcome, began_s + 30.0) == cap_at(outcome, ended_s) == outcome.final_cap_w < ARRIVAL_W
+    assert held_at(outcome, began_s + 30.0) == held_at(outcome, ended_s) == outcome.final_cap_w < ARRIVAL_W
 
 
 def test_a_held_cap_that_is_only_checked_stays_in_a_pause() -> None:
     plain = tuned(iterations=2500)
-    checked_s = [
-        event.t_s
-        for event in plain.log.events
-        if isinstance(event, events.StateEntered) and event.state is State.CONFIRMING
-    ][-1]
+    checked_s = [event.t_s for event in announced(plain, events.StateEntered) if event.state is State.CONFIRMING][-1]
     assert checked_s > 900.0
     iteration = int(plain.device.true_iterations(0.0, checked_s)) + 4
     outcome = tuned(pause(iteration), iterations=2500)
     ((began_s, ended_s),) = measured_pauses(outcome, State.CONFIRMING)
     assert began_s > checked_s
-    assert cap_at(outcome, began_s + 20.0) == cap_at(outcome, ended_s) == plain.final_cap_w < ARRIVAL_W
+    assert held_at(outcome, began_s + 20.0) == held_at(outcome, ended_s) == plain.final_cap_w < ARRIVAL_W
 
 
 def test_validation_passes_every_few_seconds_are_not_slowed_and_the_search_ends_all_the_same() -> None:
     outcome = tuned(Episode(every=20, duration_s=20.0, power=0.9), iterations=600)
     searched = measured_pauses(outcome, State.SEARCHING) + measured_pauses(outcome, State.CONFIRMING)
     assert searched
-    assert all(cap_at(outcome, ended_s - 10.0) == ARRIVAL_W for _, ended_s in searched)
+    assert all(held_at(outcome, ended_s - 10.0) == ARRIVAL_W for _, ended_s in searched)
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, ARRIVAL_W) < 1.0
     for ended in outcome.trials:
         found = ended.trial.measurement

@@ -16,7 +16,7 @@ from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.controller.test_controller import caps_set, states, warnings
+from tests.doubles.outcomes import announced, caps_set, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -49,9 +49,8 @@ def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
     )
     assert warnings(outcome) == [said + "about 44 min"]
     log = outcome.log.events
-    assert next(i for i, one in enumerate(log) if isinstance(one, events.Warned)) < next(
-        i for i, one in enumerate(log) if isinstance(one, events.TrialStarted)
-    )
+    kinds = [type(one) for one in log]
+    assert kinds.index(events.Warned) < kinds.index(events.TrialStarted)
 
 
 def test_what_a_cap_per_gpu_takes_is_said_with_it_where_there_are_several() -> None:
@@ -92,10 +91,9 @@ def test_a_long_job_is_searched_where_its_length_is_known() -> None:
 
 
 def test_no_more_is_waited_for_steadiness_than_a_job_of_such_steps_needs() -> None:
-    outcome = tune(
-        job(30.0, stall_chance=1.0, stall_s=30.0), TuneConfig(metric=EDS), "model", node=SLOW_NODE, end_s=1e3
-    )
-    entered = [event.t_s for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    stalling = job(30.0, stall_chance=1.0, stall_s=30.0)
+    outcome = tune(stalling, TuneConfig(metric=EDS), "model", node=SLOW_NODE, end_s=1e3)
+    entered = [event.t_s for event in announced(outcome, events.StateEntered)]
     ends_s = outcome.device.true_ends_s()
     assert 8 * 30.0 < entered[1] < ends_s[0] + 16 * float(np.diff(ends_s).mean())  # as stalls make them
 
@@ -111,9 +109,8 @@ def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
     outcome = tuned(job(1000.0), TuneConfig(metric=EDS, wait_s=60.0))
     assert states(outcome) == [State.WAITING, State.DONE]
     assert outcome.wall_s == pytest.approx(300.0, abs=2.0)
-    assert warnings(outcome)[0].startswith(
-        "no optimiser step was seen within 300 s, so nothing is tuned; pass a larger"
-    )
+    said = "no optimiser step was seen within 300 s, so nothing is tuned; pass a larger"
+    assert warnings(outcome)[0].startswith(said)
 
 
 def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
@@ -134,10 +131,10 @@ def test_attach_waits_for_a_long_cycle_that_shows_and_says_how_long() -> None:
         "a period of about 9 s shows in the power; 12 cycles are needed to count by it, about 55 s more, which are "
         "waited for (600 s at most)"
     )
-    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    found = announced(outcome, events.ProgressFound)
     assert [(event.kind, event.confidence) for event in found] == [("period", "high")]
     assert found[0].t_s < 13 * 9.0
-    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
     assert measured[0].period_s == pytest.approx(9.0, rel=0.01)
     assert outcome.trials
     assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
@@ -152,14 +149,13 @@ class Periodic(SpeedProgress):
 def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew() -> None:
     progress = BestProgress(StepProgress(), Periodic(), within_s=5.0, late=True)
     outcome = tuned(job(10.0), TuneConfig(metric=EDS), progress=progress)
-    assert warnings(outcome)[0] == (
-        "iterations are counted by steps from now on, not by period any more, so all begins anew"
-    )
-    found = [event.kind for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    said = "iterations are counted by steps from now on, not by period any more, so all begins anew"
+    assert warnings(outcome)[0] == said
+    found = [event.kind for event in announced(outcome, events.ProgressFound)]
     assert found == ["period", "steps"]
-    baselines = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    baselines = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
     assert baselines[-1].period_s == pytest.approx(10.0, rel=0.05)
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
-    tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
+    tally = announced(outcome, events.Tally)[-1]
     assert tally.iterations == pytest.approx(outcome.device.true_iterations(tally.since_s, tally.t_s), abs=2)

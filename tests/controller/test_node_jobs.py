@@ -17,7 +17,7 @@ from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.records import Measurement, NodeReading, TrialState
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import warnings
+from tests.doubles.outcomes import announced, warnings
 
 PROFILE = profiles.load("quadro-rtx-6000/vgg19")
 ENERGY = TuneConfig(metric=Metric(name="energy"))
@@ -48,7 +48,7 @@ def faulty(dies_s: float, back_s: float = math.inf) -> Callable[[SimulatedDevice
 
 
 def measurements(outcome: Outcome) -> list[Measurement]:
-    found = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    found = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
     return found + [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
 
 
@@ -82,7 +82,10 @@ def test_what_burns_around_the_gpu_asks_for_a_higher_cap() -> None:
 def test_a_meter_that_is_too_slow_for_a_trial_ends_with_the_reason() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=metered(20.0), end_s=600.0)
     assert measurements(outcome) == []
-    assert any("readings of the node's power within 60 s, 8 are needed" in text for text in warnings(outcome))
+    assert any(
+        "readings of the node's power within 60 s, 8 are needed; pass a larger --trial" in text
+        for text in warnings(outcome)
+    )
 
 
 def test_a_gap_costs_a_trial_a_new_window_and_no_number() -> None:
@@ -99,7 +102,7 @@ def test_a_meter_that_dies_ends_the_search_at_the_limit_found_on_arrival() -> No
     assert failed
     assert {trial.reason for trial in failed} == {"for 60 s: the node's power is not known"}
     assert outcome.final_cap_w == 260.0
-    tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
+    tally = announced(outcome, events.Tally)[-1]
     assert tally.counted_s < 0.1 * tally.elapsed_s  # nothing is claimed of what was not read
 
 

@@ -23,8 +23,8 @@ from autocap.records import Measurement, SensorInfo
 from autocap.strategies.grid import CapGrid
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
-from tests.controller.test_controller import warnings
 from tests.doubles.feeds import Meter, measurement, samples
+from tests.doubles.outcomes import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -44,24 +44,12 @@ def changed_while_held() -> Outcome:
     return play(replace(QUIET, iterations=2950, change=WorkloadChange(at=2700, time=1.3)))
 
 
-def decisions(outcome: Outcome) -> list[PerGpuDecided]:
-    return [event for event in outcome.log.events if isinstance(event, PerGpuDecided)]
-
-
-def tried(outcome: Outcome) -> list[PerGpuTried]:
-    return [event for event in outcome.log.events if isinstance(event, PerGpuTried)]
-
-
-def caps_set(outcome: Outcome) -> list[tuple[float, ...]]:
-    return [event.cap_w for event in outcome.log.events if isinstance(event, events.CapSet)]
-
-
 def test_cards_that_differ_save_energy_in_the_same_time() -> None:
     case = Case(metric="eds", seed=2, profile="quadro-rtx-6000/resnet50", gpus=4, spread=0.05, jitter=QUIET.jitter)
     outcome = tune(case.job, PER_GPU, "model", node=case.node, seed=case.seed, stop_when_held=True)
-    (end,) = decisions(outcome)
+    (end,) = announced(outcome, PerGpuDecided)
     assert end.kept
-    assert caps_set(outcome)[-1] == end.cap_w
+    assert [event.cap_w for event in announced(outcome, events.CapSet)][-1] == end.cap_w
     common, held = truth(case, (outcome.final_cap_w,) * 4), truth(case, end.cap_w)
     assert held.energy_per_iteration_j < 0.995 * common.energy_per_iteration_j
     assert held.period_s <= 1.003 * common.period_s
@@ -72,10 +60,10 @@ def test_cards_that_differ_save_energy_in_the_same_time() -> None:
 
 def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> None:
     outcome = changed_while_held()
-    end = decisions(outcome)[0]
+    end = announced(outcome, PerGpuDecided)[0]
     common_w = end.common.cap_w
     assert len(set(common_w)) == 1
-    set_ = [event for event in outcome.log.events if isinstance(event, events.CapSet)]
+    set_ = announced(outcome, events.CapSet)
     caps_w = [event.cap_w for event in set_ if event.t_s <= end.t_s]
     begun = max(index for index, cap_w in enumerate(caps_w) if cap_w == (260.0,) * 4)
     alternating = caps_w[begun + 1 :]
@@ -87,34 +75,34 @@ def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> No
 @pytest.mark.parametrize("bounds", [{"min_cap_w": 165.0}, {"caps_w": (150.0, 165.0, 180.0)}])
 def test_no_cap_leaves_the_bounds_or_the_grid(bounds: dict[str, object]) -> None:
     outcome = play(config=replace(PER_GPU, **bounds))  # type: ignore[arg-type]  # one keyword at a time
-    tried_w = {cap_w for one in tried(outcome) for cap_w in one.cap_w}
+    tried_w = {cap_w for one in announced(outcome, PerGpuTried) for cap_w in one.cap_w}
     assert tried_w <= set(outcome.grid)
     assert max(tried_w, default=0.0) <= outcome.final_cap_w
 
 
 def test_on_cards_that_are_alike_the_common_cap_is_held() -> None:
     outcome = play(node=SimulatedNode(gpus=4))
-    (end,) = decisions(outcome)
+    (end,) = announced(outcome, PerGpuDecided)
     assert not end.kept
-    assert end.cap_w == caps_set(outcome)[-1] == (outcome.final_cap_w,) * 4
+    assert end.cap_w == [event.cap_w for event in announced(outcome, events.CapSet)][-1] == (outcome.final_cap_w,) * 4
 
 
 def test_one_gpu_has_no_cap_of_its_own_and_is_told_so() -> None:
     outcome = play(node=SimulatedNode())
-    assert decisions(outcome) == []
+    assert announced(outcome, PerGpuDecided) == []
     assert warnings(outcome) == ["--per-gpu changes nothing for a job on one GPU: its cap is the common one"]
 
 
 def test_without_being_asked_for_no_gpu_gets_a_cap_of_its_own() -> None:
     outcome = play(config=TuneConfig(metric=EDS))
-    assert decisions(outcome) == []
-    assert all(len(set(cap_w)) == 1 for cap_w in caps_set(outcome))
+    assert announced(outcome, PerGpuDecided) == []
+    assert all(len(set(cap_w)) == 1 for cap_w in [event.cap_w for event in announced(outcome, events.CapSet)])
 
 
 def test_a_slowdown_limit_holds_for_caps_per_gpu_as_well() -> None:
     limited = replace(PER_GPU, metric=Metric(name="energy", max_slowdown=0.05))
     outcome = play(config=limited)
-    (end,) = decisions(outcome)
+    (end,) = announced(outcome, PerGpuDecided)
     assert end.kept
     assert limited.metric.allows(end.as_confirmed, outcome.decided.baseline)
 
@@ -164,9 +152,9 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
 @pytest.mark.parametrize("end_s", [70.0, 250.0])
 def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) -> None:
     outcome = play(end_s=end_s)
-    assert all(not end.kept and len(set(end.cap_w)) == 1 for end in decisions(outcome))
+    assert all(not end.kept and len(set(end.cap_w)) == 1 for end in announced(outcome, PerGpuDecided))
     begun = outcome.decided is not None and outcome.decided.cap_w is not None
-    assert len(decisions(outcome)) == int(begun)
+    assert len(announced(outcome, PerGpuDecided)) == int(begun)
     uuids = [gpu.uuid for gpu in outcome.device.gpus]
     assert [outcome.device.limits().requested_w(uuid) for uuid in uuids] == [260.0] * 4
 
@@ -174,23 +162,23 @@ def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) 
 def test_a_workload_that_changes_meanwhile_is_searched_anew_from_the_common_cap_on() -> None:
     job = replace(QUIET, iterations=600, change=WorkloadChange(at=300, time=1.3))
     outcome = play(job)
-    first, *_ = decisions(outcome)
+    first, *_ = announced(outcome, PerGpuDecided)
     assert not first.kept
     assert first.reason.startswith("at the common cap the job has changed during the search: +")
     assert any(text.startswith("tuning anew: at the common cap") for text in warnings(outcome))
-    baselines = [event.t_s for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    baselines = [event.t_s for event in announced(outcome, events.BaselineMeasured)]
     assert max(baselines) > first.t_s
 
 
 def test_caps_per_gpu_are_held_looked_at_again_and_given_up_for_a_changed_workload() -> None:
     outcome = changed_while_held()
-    end = decisions(outcome)[0]
+    end = announced(outcome, PerGpuDecided)[0]
     assert end.kept
-    again = [event for event in outcome.log.events if isinstance(event, events.Decided) and event.t_s > end.t_s]
+    again = [event for event in announced(outcome, events.Decided) if event.t_s > end.t_s]
     assert again[0].measurement.cap_w == end.cap_w
-    (anew,) = [event for event in outcome.log.events if isinstance(event, events.Warned)]
+    (anew,) = announced(outcome, events.Warned)
     assert anew.text.startswith("tuning anew: the workload has changed: +")
-    after = [event.cap_w for event in outcome.log.events if isinstance(event, events.CapSet) and event.t_s >= anew.t_s]
+    after = [event.cap_w for event in announced(outcome, events.CapSet) if event.t_s >= anew.t_s]
     assert after[0] == (260.0,) * 4
 
 
@@ -200,10 +188,10 @@ def test_a_limit_that_somebody_else_sets_ends_the_search_and_stays() -> None:
     limits = outcome.device.limits()
     found = [limits.requested_w(gpu.uuid) for gpu in outcome.device.gpus]
     assert found == [260.0, 210.0, 260.0, 260.0]
-    assert not any(end.kept for end in decisions(outcome))
+    assert not any(end.kept for end in announced(outcome, PerGpuDecided))
 
 
 def test_iterations_that_are_only_guessed_at_find_no_caps_per_gpu() -> None:
     outcome = tune(QUIET, PER_GPU, "model", node=UNLIKE, seed=2, progress=SpeedProgress(), stop_when_held=True)
-    assert decisions(outcome) == []
-    assert State.HOLDING in [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    assert announced(outcome, PerGpuDecided) == []
+    assert State.HOLDING in states(outcome)

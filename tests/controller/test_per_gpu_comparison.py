@@ -37,9 +37,7 @@ def compared(tried: Measurement, rounds: int = 3, metric: Metric = EDP) -> PerGp
         (101.0, 0.5, "no energy saved beyond its error: +1.00 ± 0.03 %"),
     ],
 )
-def test_caps_are_a_gain_only_with_less_energy_in_no_more_time(
-    energy_j: float, period_s: float, objection: str | None
-) -> None:
+def test_caps_are_a_gain_only_with_less_energy_in_no_more_time(energy_j, period_s, objection) -> None:
     assert compared(window(energy_j, period_s)).objection() == objection
 
 

@@ -13,6 +13,7 @@ from autocap.metrics import Metric
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.period.proof import Tried
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.doubles.outcomes import announced, warnings
 
 EDP = Metric(name="edp")
 PROFILE = profiles.load("tesla-v100/resnet50")  # 0.34 s, little more than three updates of the sensor
@@ -25,23 +26,15 @@ def tuned(config: TuneConfig, *, end_s: float = 1200.0) -> Outcome:
     return tune(job, config, "model", node=NODE, seed=1, progress=progress, end_s=end_s, stop_when_held=True)
 
 
-def caps(outcome: Outcome) -> list[events.CapSet]:
-    return [event for event in outcome.log.events if isinstance(event, events.CapSet)]
-
-
-def warned(outcome: Outcome) -> list[str]:
-    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
-
-
 def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> None:
     outcome = tuned(TuneConfig(metric=EDP))
-    trial, back = caps(outcome)[:2]
+    trial, back = announced(outcome, events.CapSet)[:2]
     limit_w = PROFILE.cap_range.default_w
     assert trial.cap_w[0] < limit_w
     assert back.cap_w == (limit_w,)
     assert back.t_s - trial.t_s < 30.0
-    assert warned(outcome)[0].startswith("a period of 0.34")
-    found = next(event for event in outcome.log.events if isinstance(event, events.ProgressFound))
+    assert warnings(outcome)[0].startswith("a period of 0.34")
+    found = announced(outcome, events.ProgressFound)[0]
     assert found.t_s > back.t_s  # nothing is counted before
     assert outcome.decided.confirmed
     assert regret_pct(PROFILE, EDP, outcome.grid, outcome.final_cap_w, limit_w) < 1.0
@@ -52,19 +45,17 @@ def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> No
 )
 def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(config: TuneConfig) -> None:
     outcome = tuned(config, end_s=300.0)
-    assert caps(outcome) == []
-    assert "one trial at another cap would decide it" in warned(outcome)[-1]
+    assert announced(outcome, events.CapSet) == []
+    assert "one trial at another cap would decide it" in warnings(outcome)[-1]
 
 
 @pytest.mark.parametrize("says", [Tried.UNCLEAR, Tried.REFUTED])
-def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(
-    says: Tried, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(says, monkeypatch) -> None:
     monkeypatch.setattr("autocap.progress.period.proof.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=EDP), end_s=600.0)
-    assert [event.cap_w for event in caps(outcome)][1:] == [(PROFILE.cap_range.default_w,)]
-    assert not [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    assert [event.cap_w for event in announced(outcome, events.CapSet)][1:] == [(PROFILE.cap_range.default_w,)]
+    assert not announced(outcome, events.ProgressFound)
     assert not outcome.trials
     unlikely = "unlike beats of fast loads, which are not excluded"
     wanted = "it is not the job's own cycle" if says is Tried.REFUTED else unlikely
-    assert wanted in warned(outcome)[-1]
+    assert wanted in warnings(outcome)[-1]

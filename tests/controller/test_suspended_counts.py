@@ -22,9 +22,9 @@ from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD
 from autocap.records import Reading, Sample, StepReading
 from bench.simulation.jobs import tune
-from tests.controller.test_controller import states
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 from tests.doubles.feeds import Meter, measurement
+from tests.doubles.outcomes import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -64,18 +64,17 @@ def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_a
     outcome = tune(job, TuneConfig(metric=EDS), "golden", progress=StepProgress("calls", "call"), counter=counter)
     assert 0.6 < sum(counter.suspended) / len(counter.suspended) < 0.9
     assert State.PAUSED not in states(outcome)
-    assert [event.text for event in outcome.log.events if isinstance(event, events.Warned)] == []
-    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    assert warnings(outcome) == []
+    decided = announced(outcome, events.Decided)
     assert len(decided) > 1
     assert len({event.cap_w for event in decided}) == 1
 
 
 def test_a_changed_workload_is_noticed_all_the_same() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1400, change=WorkloadChange(at=600, time=1.3))
-    outcome = tune(
-        job, TuneConfig(metric=EDS), "golden", progress=StepProgress("calls", "call"), counter=SparingCounter()
-    )
-    warned = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    counted = {"progress": StepProgress("calls", "call"), "counter": SparingCounter()}
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", **counted)
+    warned = warnings(outcome)
     assert len(warned) == 1
     assert warned[0].startswith("tuning anew: the workload has changed: +")
     assert states(outcome).count(State.BASELINE) == 2
@@ -126,9 +125,7 @@ def test_no_change_is_seen_in_what_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("period_s", "changed"), [(0.5, False), (0.7, True)])
-def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(
-    period_s: float, changed: bool
-) -> None:
+def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(period_s, changed) -> None:
     """As a period that is followed tells of validation and checkpoints: afterwards, both ends at once."""
     watch, meter, t_s, count = DriftWatch(measurement(energy_j=100.0, period_s=0.5)), Meter(), 0.0, 0.0
     said, readings_s = set(), np.arange(1, 2000) / 10

@@ -136,9 +136,7 @@ def test_a_grandchild_is_slowed_too():
     with bound(PARENT) as (device, root):
         eventually(lambda: has_a_working_child(root))
         set_cap(device, 50.0)
-
         grandchild = tree(root)[1]
-
         eventually(lambda: device.read() and state(grandchild) == "T")
 
 
@@ -146,9 +144,7 @@ def test_a_closed_device_leaves_the_job_running_whatever_the_cap():
     with bound(BUSY) as (device, root):
         set_cap(device, 40.0)
         eventually(lambda: state(root) == "T")
-
         device.close()
-
         assert stops_seen(root, 0.2) == 0
         assert root.is_alive()
 
@@ -158,9 +154,7 @@ def test_a_fault_in_the_thread_leaves_the_job_running_and_is_told_to_the_reader(
     with bound(BUSY, clock=clock) as (device, root):
         set_cap(device, 40.0)
         eventually(lambda: state(root) == "T")
-
         clock.broken = True
-
         eventually(lambda: stops_seen(root, 0.1) == 0)
         with pytest.raises(DeviceError, match="device failed, the job runs at full speed: the clock stands still"):
             device.read()
@@ -173,9 +167,7 @@ def test_a_cap_that_nobody_attends_to_is_lifted_until_somebody_reads_again():
     with bound(BUSY, clock=clock) as (device, root):
         set_cap(device, 40.0)
         eventually(lambda: state(root) == "T")
-
         clock.shift_s += UNREAD_S
-
         eventually(lambda: stops_seen(root, 0.1) == 0)
         eventually(lambda: device.read()[0].requested_w == 40.0 and state(root) == "T")
 
@@ -213,9 +205,7 @@ def controller(root: ProcessId, how: str) -> Iterator[subprocess.Popen]:
 def test_the_interpreters_exit_continues_the_job():
     with job(BUSY) as root, controller(root, "leave") as process:
         eventually(lambda: state(root) == "T")
-
         assert process.wait(120) == 0
-
         assert stops_seen(root, 0.1) == 0
 
 
@@ -226,10 +216,8 @@ def test_the_limit_from_outside_continues_the_job_of_a_controller_that_was_kille
         process.send_signal(how)
         time.sleep(0.05)
         limits = limits_from_outside(root)
-
         assert limits.requested_w("emulated-1-2") is None
         limits.set_limit_w("emulated-1-2", 200.0)
-
         eventually(lambda: state(root) != "T")
         assert stops_seen(root, 0.2) == 0
 
@@ -241,7 +229,6 @@ def test_the_limit_from_outside_needs_no_job_and_no_numpy():
         "limits_from_outside(None).set_limit_w('emulated-1-2', 200.0)\n"
         "assert 'numpy' not in sys.modules and 'scipy' not in sys.modules\n"
     )
-
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -263,9 +250,7 @@ def test_power_follows_the_load_and_the_cap():
         power_w, load = attended(device, 1.0)
         assert load > 0.25 / len(os.sched_getaffinity(0))
         assert power_w == pytest.approx(20.0 + load * 180.0, rel=0.2)
-
         set_cap(device, 100.0)
-
         power_w, load = attended(device, 1.0)
         assert power_w == pytest.approx(20.0 + load * 80.0, rel=0.2)
 
@@ -274,9 +259,7 @@ def test_the_end_of_the_job_ends_the_throttling_and_leaves_idle_power():
     with bound(BUSY) as (device, root):
         set_cap(device, 50.0)
         eventually(lambda: state(root) == "T")
-
         os.kill(root.pid, signal.SIGKILL)
-
         eventually(lambda: device.read()[0].power_w == pytest.approx(20.0, rel=0.05))
         set_cap(device, 200.0)
         device.close()
@@ -303,7 +286,6 @@ def test_a_cap_outside_the_range_is_refused():
     with bound(SLEEPING, profile=RESNET) as (device, _):
         with pytest.raises(LimitRefused) as refusal:
             set_cap(device, 90.0)
-
         assert str(refusal.value) == (
             "cap 90 W lies outside the 100 W to 260 W of GPU 0 (Quadro RTX 6000 (emulated)); choose a cap within them"
         )

@@ -30,20 +30,16 @@ def test_no_more_cpus_count_than_may_be_used():
 def test_activity_is_zero_before_anything_ran_and_unchanged_by_a_stop():
     activity = Activity()
     assert activity.share(2.0) == 0.0
-
     activity.spend(1.0, 0.5)
     activity.spend(0.0, 0.001)
-
     assert activity.share(2.0) == pytest.approx(0.5)
 
 
 def test_activity_follows_a_change_within_a_few_ticks():
     activity = Activity()
     activity.spend(1.0, 1.0)
-
     for _ in range(10):
         activity.spend(0.02, 0.0)
-
     assert activity.share(1.0) < 0.05
 
 

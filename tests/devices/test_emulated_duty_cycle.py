@@ -69,9 +69,7 @@ def slowdown_of(duty, job, wanted, seconds=6.0, learn_s=3.0, **how):
 
 def test_nothing_is_stopped_at_slowdown_one():
     duty = DutyCycle()
-
     assert play(duty, Job(), 2.0) == pytest.approx(1.0, abs=0.01)
-
     duty.slowdown = 0.97
     assert duty.slowdown == 1.0
     assert duty.left_s() > 1e9
@@ -93,9 +91,7 @@ def test_late_timers_and_time_lost_in_waking_up_are_made_up_for(wanted, late, ho
 def test_without_a_known_free_rate_running_time_counts_as_it_is():
     duty, job = DutyCycle(), Job(wakeup_s=0.003)
     duty.slowdown = 2.0
-
     play(duty, job, 5.0)
-
     assert duty.efficiency == 1.0
 
 
@@ -112,9 +108,7 @@ def test_a_job_that_gets_busier_or_idler_under_a_cap_is_slowed_as_before(rate, l
 def test_a_job_that_sleeps_is_slowed_at_most_as_asked_and_at_least_while_it_works(work_s, sleep_s):
     wanted = 1.8
     only_the_work = (work_s * wanted + sleep_s) / (work_s + sleep_s)
-
     slowdown = slowdown_of(DutyCycle(), Job(work_s=work_s, sleep_s=sleep_s), wanted, seconds=12.0)
-
     assert 0.9 * only_the_work < slowdown < 1.03 * wanted
 
 
@@ -122,9 +116,7 @@ def test_a_job_that_sleeps_is_slowed_at_most_as_asked_and_at_least_while_it_work
 def test_stops_stay_short_and_runs_are_never_too_short_to_get_anywhere(wanted):
     duty, slices = DutyCycle(), []
     duty.slowdown = wanted
-
     play(duty, Job(), 5.0, slices=slices)
-
     stops_s = [slice_s for stopped, slice_s in slices if stopped]
     runs_s = [slice_s for stopped, slice_s in slices[1:] if not stopped]
     assert max(stops_s) <= 0.1
@@ -137,9 +129,7 @@ def test_lifting_the_cap_ends_a_stop_at_once():
     assert duty.left_s() <= LEAST_RUN_S
     duty.turn()
     assert duty.left_s() > 0
-
     duty.slowdown = 1.0
-
     assert duty.left_s() < 0
 
 
@@ -147,9 +137,7 @@ def test_a_long_delay_is_not_made_up_for_without_end():
     duty, slices = DutyCycle(), []
     duty.slowdown = 2.0
     duty.turn()
-
     duty.spend(5.0, 0.0)  # we were kept from continuing the job for five seconds
     duty.turn()
     play(duty, Job(), 1.0, slices=slices)
-
     assert slices[0] == (False, pytest.approx(0.2, abs=0.01))

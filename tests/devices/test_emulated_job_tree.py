@@ -21,10 +21,8 @@ def parent():
 
 def test_every_process_of_the_tree_is_stopped_and_continued(parent):
     processes = JobTree(parent)
-
     processes.stop()
     eventually(lambda: all(state(process) == "T" for process in tree(parent)))
-
     processes.resume()
     eventually(lambda: all(state(process) != "T" for process in tree(parent)))
     processes.close()
@@ -34,10 +32,8 @@ def test_a_process_that_appears_later_is_found_by_a_scan():
     with job(f"import time; time.sleep(0.5)\n{PARENT}") as root:
         processes = JobTree(root)
         eventually(lambda: has_a_working_child(root))
-
         eventually(processes.scan_if_due)
         processes.stop()
-
         eventually(lambda: all(state(process) == "T" for process in tree(root)))
         processes.close()
         eventually(lambda: all(state(process) != "T" for process in tree(root)))
@@ -48,9 +44,7 @@ def test_cpu_time_is_counted_between_calls():
         processes = JobTree(root)
         eventually(lambda: processes.spent_s() > 0.0)
         began_s = time.monotonic()
-
         eventually(lambda: time.monotonic() - began_s > 0.2)
-
         assert 0.02 < processes.spent_s() < 1.2 * (time.monotonic() - began_s)
         processes.stop()
         eventually(lambda: state(root) == "T")
@@ -71,10 +65,8 @@ def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
         eventually(lambda: state(root) == "T")
         if not theirs_first:
             os.kill(root.pid, signal.SIGSTOP)
-
         processes.resume()
         processes.close()
-
         assert stops_seen(root, 0.05) > 0
         assert state(root) == "T"
         os.kill(root.pid, signal.SIGCONT)
@@ -85,9 +77,7 @@ def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
 def test_a_recycled_pid_is_never_signalled():
     with job(BUSY) as root:
         processes = JobTree(ProcessId(root.pid, root.start_ticks + 1))
-
         processes.stop()
-
         assert stops_seen(root, 0.1) == 0
         os.kill(root.pid, signal.SIGSTOP)
         eventually(lambda: state(root) == "T")
@@ -100,9 +90,7 @@ def test_continue_tree_continues_whatever_was_stopped(parent):
     for process in tree(parent):
         os.kill(process.pid, signal.SIGSTOP)
     eventually(lambda: all(state(process) == "T" for process in tree(parent)))
-
     continue_tree(parent)
-
     eventually(lambda: all(state(process) != "T" for process in tree(parent)))
 
 
@@ -111,7 +99,6 @@ def test_processes_that_ended_are_no_trouble():
         processes = JobTree(root)
         os.kill(root.pid, signal.SIGKILL)
         eventually(lambda: not root.is_alive())
-
         processes.stop()
         processes.spent_s()
         processes.resume()
@@ -124,7 +111,6 @@ def test_a_job_of_another_user_is_refused():
     with job(SLEEPING) as root:
         require_own(root)
         stranger = os.getuid() + 4711
-
         with pytest.raises(DeviceError, match=f"PID {root.pid} of the job belongs to user {os.getuid()}, autocap runs"):
             require_own(root, uid=stranger)
 
@@ -144,14 +130,12 @@ def test_where_no_file_can_be_opened_the_known_processes_are_neither_forgotten_n
     processes = JobTree(parent)
     before = tree(parent)
     processes.stop()
-
     with no_descriptors():
         assert not processes.scan_if_due()
         assert processes.spent_s() >= 0.0
         processes.stop()
         time.sleep(0.05)
         processes.resume()
-
     eventually(lambda: all(state(process) != "T" for process in before))
     assert tree(parent) == before
     eventually(processes.scan_if_due)

@@ -30,14 +30,10 @@ ANSWER = """
 """
 
 
-@pytest.mark.parametrize("text", ["220", " 2.2e2 W\n", "220 Watts", "220."])
-def test_a_line_is_a_power_with_or_without_its_unit(text: str) -> None:
-    assert watts(text) == 220.0
-
-
-@pytest.mark.parametrize("text", ["", "0", "0.0 W", "-5", "nan", "inf", "P", "1_000", "12 34", "1e9", "230 V", "0x20"])
-def test_what_is_no_power_above_zero_is_none(text: str) -> None:
-    assert watts(text) is None
+def test_a_line_is_a_power_with_or_without_its_unit_and_what_is_none_above_zero_is_not() -> None:
+    assert [watts(text) for text in ("220", " 2.2e2 W\n", "220 Watts", "220.")] == [220.0] * 4
+    odd = ("", "0", "0.0 W", "-5", "nan", "inf", "P", "1_000", "12 34", "1e9", "230 V", "0x20")
+    assert {text: watts(text) for text in odd} == dict.fromkeys(odd)
 
 
 def test_a_reading_is_held_under_its_own_stamp_until_the_next() -> None:
@@ -72,22 +68,14 @@ def test_a_value_that_comes_again_too_soon_is_the_old_reading() -> None:
     assert held.refresh_s == pytest.approx(5.0)
 
 
-def test_a_steady_machine_has_fresh_readings_all_the_same() -> None:
-    held = HeldPower("the meter", 1.0)
-    stamps = set()
-    for second in range(20):
-        held.put(float(second), 400.0)
-        stamps.add(held.at(float(second)).t_s)
-    assert len(stamps) == 20
-
-
-def test_a_meter_that_is_quicker_than_it_need_be_has_fresh_readings_from_the_start() -> None:
+@pytest.mark.parametrize(("every_s", "count"), [(1.0, 20), (0.1, 4)])  # as asked for, and quicker than it need be
+def test_a_steady_machine_has_fresh_readings_from_the_start(every_s: float, count: int) -> None:
     held = HeldPower("the meter", 1.0)
     stamps = []
-    for tick in range(4):
-        held.put(0.1 * tick, 400.0)
-        stamps.append(held.at(0.1 * tick).t_s)
-    assert stamps == [pytest.approx(0.1 * tick) for tick in range(4)]
+    for tick in range(count):
+        held.put(every_s * tick, 400.0)
+        stamps.append(held.at(every_s * tick).t_s)
+    assert stamps == [pytest.approx(every_s * tick) for tick in range(count)]
 
 
 @pytest.fixture
@@ -110,9 +98,7 @@ def test_a_meter_has_its_first_reading_at_once_and_is_of_the_whole_node(meter: C
     assert one.notes() == ()
 
 
-def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_is_a_power(
-    meter: Callable[[str], CommandMeter],
-) -> None:
+def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_is_a_power(meter) -> None:
     one = meter("echo 100; read _ < /dev/null; sleep 0.05; printf '200\\n300\\n'; exec sleep 60")
     eventually(lambda: one.read().power_w == 250.0)
 
@@ -134,16 +120,35 @@ def test_a_meter_that_dies_is_a_gap_for_good_with_its_last_words(meter: Callable
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("meter", "said"),
     [
-        ("exit 7", "it ended with status 7 before its first reading"),
-        ("no-such-meter", r"it ended with status 127: .*not found before its first reading"),
-        ("echo nothing here", r"before its first reading \(the meter `echo nothing here` says 'nothing here'"),
+        (lambda _: CommandMeter("exit 7", MonotonicClock()), "it ended with status 7 before its first reading"),
+        (
+            lambda _: CommandMeter("no-such-meter", MonotonicClock()),
+            r"it ended with status 127: .*not found before its first reading",
+        ),
+        (
+            lambda _: CommandMeter("echo nothing here", MonotonicClock()),
+            r"before its first reading \(the meter `echo nothing here` says 'nothing here'",
+        ),
+        (
+            lambda tmp: IpmiMeter(VirtualClock(), ipmitool(tmp, "echo 'Could not open device' >&2; exit 1")),
+            r"status 1 and told no power \(Could not open device\); it needs root",
+        ),
+        (
+            lambda tmp: IpmiMeter(VirtualClock(), ipmitool(tmp, "echo 'Power reading state is: deactivated'")),
+            "ended with status 0 and told no power; it needs root",
+        ),
+        (
+            lambda _: IpmiMeter(VirtualClock(), ("no-such-ipmitool",)),
+            "there is no ipmitool; install it, or choose another source",
+        ),
+        (lambda tmp: RaplPower(VirtualClock(), Sysfs(tmp)), r"^--node-power rapl: no CPU package"),
     ],
 )
-def test_a_meter_that_gives_no_power_is_refused_before_the_job_starts(command: str, said: str) -> None:
+def test_a_meter_that_gives_no_power_is_refused_before_the_job_starts(tmp_path: Path, meter, said: str) -> None:
     with pytest.raises(DeviceUnavailable, match=said):
-        CommandMeter(command, MonotonicClock())
+        meter(tmp_path)
 
 
 def runs(pid: int) -> bool:
@@ -181,8 +186,7 @@ def ipmitool(folder: Path, script: str) -> tuple[str, ...]:
 
 def test_ipmi_reads_the_instantaneous_power_of_the_whole_node(tmp_path: Path, ipmi: Ipmi) -> None:
     one = ipmi(VirtualClock(), ipmitool(tmp_path, f"echo '{ANSWER.format(412)}'"))
-    assert one.whole
-    assert one.read().power_w == 412.0
+    assert (one.whole, one.read().power_w) == (True, 412.0)
 
 
 def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, ipmi: Ipmi) -> None:
@@ -197,19 +201,18 @@ def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, 
     assert one.read().t_s == 1.0
 
 
-def test_an_answer_without_a_power_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
-    (tmp_path / "power").write_text("100")
+@pytest.mark.parametrize("answer", ["echo 'Instantaneous power reading: 0 Watts'", r"printf '\000x\n\000\377\n'"])
+def test_an_answer_without_a_power_is_a_gap_whatever_its_bytes(tmp_path: Path, ipmi: Ipmi, answer: str) -> None:
     clock = VirtualClock()
-    one = ipmi(clock, ipmitool(tmp_path, f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"))
-    (tmp_path / "power").write_text("0 Watts")
+    script = f"[ -e {tmp_path}/odd ] && {answer} || echo 'Instantaneous power reading: 100'"
+    one = ipmi(clock, ipmitool(tmp_path, script))
+    (tmp_path / "odd").touch()
     clock.wait_until(1.0)
     eventually(lambda: one.read().power_w is None)
     assert "which is no power in watts above 0" in one.notes()[0]
 
 
-def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(
-    tmp_path: Path, ipmi: Ipmi
-) -> None:
+def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(tmp_path, ipmi) -> None:
     clock, pids = VirtualClock(), tmp_path / "pids"
     hangs = f"if [ -e {tmp_path}/hang ]; then trap '' TERM; echo $$ > {pids}; sleep 60; fi; "
     one = ipmi(clock, ipmitool(tmp_path, hangs + "echo 'Instantaneous power reading: 100 Watts'"))
@@ -224,35 +227,6 @@ def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_on
     (tmp_path / "hang").unlink()
     clock.wait_until(13.0)
     eventually(lambda: one.read().power_w == 100.0)
-
-
-def test_an_answer_of_any_bytes_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
-    clock = VirtualClock()
-    script = f"[ -e {tmp_path}/odd ] && printf '\\000x\\n\\000\\377\\n' || echo 'Instantaneous power reading: 100'"
-    one = ipmi(clock, ipmitool(tmp_path, script))
-    (tmp_path / "odd").touch()
-    clock.wait_until(1.0)
-    eventually(lambda: one.read().power_w is None)
-
-
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (
-            "echo 'Could not open device' >&2; exit 1",
-            r"status 1 and told no power \(Could not open device\); it needs root",
-        ),
-        ("echo 'Power reading state is: deactivated'", "ended with status 0 and told no power; it needs root"),
-    ],
-)
-def test_a_controller_that_tells_no_power_is_refused(tmp_path: Path, script: str, said: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=said):
-        IpmiMeter(VirtualClock(), ipmitool(tmp_path, script))
-
-
-def test_without_ipmitool_the_message_says_what_to_install() -> None:
-    with pytest.raises(DeviceUnavailable, match="there is no ipmitool; install it, or choose another source"):
-        IpmiMeter(VirtualClock(), ("no-such-ipmitool",))
 
 
 def test_rapl_adds_packages_and_memory_across_the_end_of_a_counter(tmp_path: Path) -> None:
@@ -277,11 +251,6 @@ def test_a_zone_that_vanishes_is_a_gap_with_one_warning(tmp_path: Path) -> None:
     assert one.read() == NodeReading(t_s=1.0, power_w=None, whole=False)
     assert one.read().energy_j is None
     assert len(one.notes()) == 1
-
-
-def test_a_machine_without_rapl_is_refused_by_the_options_name(tmp_path: Path) -> None:
-    with pytest.raises(DeviceUnavailable, match=r"^--node-power rapl: no CPU package"):
-        RaplPower(VirtualClock(), Sysfs(tmp_path))
 
 
 def test_a_number_is_what_the_rest_of_the_machine_draws() -> None:

@@ -1,6 +1,5 @@
 """`--node-power slurm`: the node's power as Slurm reads it, for a job that has the node for itself."""
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -31,7 +30,10 @@ def test_the_nodes_power_is_asked_for_at_most_every_five_seconds_and_zero_is_a_g
         assert "scontrol says 'CurrentWatts=0', which is no power" in meter.notes()[0]
 
 
-def test_what_is_read_by_rapl_is_beside_the_gpus(slurm: SlurmStand) -> None:
+def test_what_is_read_by_rapl_is_beside_the_gpus_and_a_job_with_all_cpus_is_alone_there(slurm: SlurmStand) -> None:
+    slurm.job("OK", cpus=8)
+    with closing(SlurmMeter(VirtualClock(), slurm.environ)) as meter:
+        assert meter.read().power_w == 412.0
     slurm.config("acct_gather_energy/rapl")
     with closing(SlurmMeter(VirtualClock(), slurm.environ)) as meter:
         assert meter.read().whole is False
@@ -52,15 +54,7 @@ def test_what_is_read_by_rapl_is_beside_the_gpus(slurm: SlurmStand) -> None:
         (lambda slurm: slurm.fail("config", "error: x\nno controller"), "cannot be asked: no controller; try"),
     ],
 )  # fmt: skip
-def test_where_slurm_does_not_tell_the_power_of_this_job_alone_it_is_refused(
-    slurm: SlurmStand, upset: Callable[[SlurmStand], object], said: str
-) -> None:
+def test_where_slurm_does_not_tell_the_power_of_this_job_alone_it_is_refused(slurm, upset, said) -> None:
     upset(slurm)
     with pytest.raises(DeviceUnavailable, match=f"^--node-power slurm: .*{said}"):
         SlurmMeter(VirtualClock(), slurm.environ)
-
-
-def test_a_job_that_has_all_cpus_of_its_nodes_is_alone_there(slurm: SlurmStand) -> None:
-    slurm.job("OK", cpus=8)
-    with closing(SlurmMeter(VirtualClock(), slurm.environ)) as meter:
-        assert meter.read().power_w == 412.0

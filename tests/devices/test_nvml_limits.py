@@ -125,9 +125,8 @@ def test_a_limit_above_what_something_else_allows_is_recognised() -> None:
     with stand(one_card(ceiling_mw=210_000)) as made:
         limits = made.device().limits()
         limits.set_limit_w(made.uuid(), 200.0)
-        with pytest.raises(
-            LimitRefused, match=r"cap 250 W was requested of GPU 0, but 210 W is enforced; .*--max-cap 210"
-        ):
+        said = r"cap 250 W was requested of GPU 0, but 210 W is enforced; .*--max-cap 210"
+        with pytest.raises(LimitRefused, match=said):
             limits.set_limit_w(made.uuid(), 250.0)
 
 

@@ -37,17 +37,11 @@ def test_numbers_device_files_and_variables_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_variable_is_not_an_unset_one(tmp_path: Path) -> None:
-    make(tmp_path, environ=b"CUDA_VISIBLE_DEVICES=\0")
+def test_an_empty_variable_is_not_an_unset_one_and_an_old_kernel_without_namespaces_has_one_number(tmp_path) -> None:
+    status = "Name:\tpython\nPid:\t4242\nUid:\t0\t0\t0\t0\n"
+    make(tmp_path, environ=b"CUDA_VISIBLE_DEVICES=\0", status=status)
     (facts,) = gpu_processes.of_pids([4242], tmp_path)
-    assert (facts.visible, facts.order) == ("", None)
-    assert not facts.cuda
-
-
-def test_an_old_kernel_without_namespaces_has_one_number(tmp_path: Path) -> None:
-    make(tmp_path, status="Name:\tpython\nPid:\t4242\nUid:\t0\t0\t0\t0\n")
-    (facts,) = gpu_processes.of_pids([4242], tmp_path)
-    assert facts.ns_pids == (4242,)
+    assert (facts.visible, facts.order, facts.cuda, facts.ns_pids) == ("", None, False, (4242,))
 
 
 def test_a_whole_tree_is_read_and_what_ended_is_left_out() -> None:

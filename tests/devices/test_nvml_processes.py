@@ -1,4 +1,4 @@
-"""The emulated machine between real processes: a job that plays, a controller that is killed, a watchdog that acts."""
+"""The emulated machine between real processes: a job that plays, and whoever asks the driver about it."""
 
 import os
 import signal
@@ -12,26 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
+from bench.nvml_emulation import FileBoard, Machine, environment, machine
 from tests.doubles.waiting import eventually
 
 MACHINE = replace(machine("tesla-v100/alexnet", gpus=2, arrivals_mw=[287_123, 299_999]), start_s=None, jitter=0.0)
 
-CONTROLLER = """
-import sys, time
-from autocap.devices.nvml import NvmlLimits, open_library
-from autocap.limits import Guardian
-from autocap.records import GpuInfo
-
-with open_library() as library:
-    gpus = [GpuInfo(index=g.index, uuid=g.uuid, name=g.name, cap_range=g.cap_range) for g in library.inventory()]
-    with Guardian(kind="nvml", gpus=gpus, limits=NvmlLimits(library), job=None) as guardian:
-        guardian.set_caps([180.0, 190.0])
-        print("set", flush=True)
-        while True:
-            time.sleep(0.1)
-            guardian.beat()
-"""
 LISTING = """
 from autocap.devices.nvml import open_library
 
@@ -44,8 +29,8 @@ with open_library() as library:
 @contextmanager
 def process(board_at: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """A Python process that meets the emulated machine; killed at the end."""
-    env = environment(board_at) | {"AUTOCAP_STATE_DIR": str(board_at.parent / "state")}
-    with subprocess.Popen([sys.executable, *words], env=env, stdout=subprocess.PIPE, text=True) as started:
+    words = (sys.executable, *words)
+    with subprocess.Popen(words, env=environment(board_at), stdout=subprocess.PIPE, text=True) as started:
         try:
             yield started
         finally:
@@ -90,36 +75,6 @@ def test_the_driver_can_show_the_pid_of_another_namespace(tmp_path) -> None:
         eventually(lambda: board.read().job_pid is not None)
         with process(path, "-c", LISTING) as listing:
             assert listing.communicate()[0].split("\n")[0] == "0 287.123 17"
-
-
-def test_the_limits_are_back_within_a_second_when_the_controller_is_killed(tmp_path) -> None:
-    path, board = written(tmp_path)
-    with process(path, "-c", CONTROLLER) as controller:
-        assert controller.stdout.readline() == "set\n"
-        assert [board.requested_mw(gpu) for gpu in range(2)] == [180_000, 190_000]
-        controller.kill()
-        eventually(lambda: [board.requested_mw(gpu) for gpu in range(2)] == [287_123, 299_999], 2.0)
-        eventually(lambda: os.listdir(path.parent / "state") == [])
-
-
-def test_a_limit_that_somebody_else_set_meanwhile_stays(tmp_path) -> None:
-    path, board = written(tmp_path)
-    with process(path, "-c", CONTROLLER) as controller:
-        assert controller.stdout.readline() == "set\n"
-        board.request(1, 222_222)
-        controller.kill()
-        eventually(lambda: board.requested_mw(0) == 287_123)
-        eventually(lambda: os.listdir(path.parent / "state") == [])
-        assert board.requested_mw(1) == 222_222
-
-
-def test_without_permission_nothing_is_set_and_nothing_is_left(tmp_path) -> None:
-    cards = tuple(replace(card, limits=Limits.REFUSED) for card in MACHINE.cards)
-    path, board = written(tmp_path, replace(MACHINE, cards=cards))
-    with process(path, "-c", CONTROLLER) as controller:
-        assert controller.wait() == 1
-    assert board.read().changes == ()
-    assert os.listdir(path.parent / "state") == []
 
 
 def test_a_machine_without_a_driver_never_loads_a_real_library(tmp_path) -> None:

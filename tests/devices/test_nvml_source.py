@@ -16,6 +16,7 @@ from tests.doubles.jobs import PARENT, SLEEPING, has_a_working_child, job
 from tests.doubles.waiting import eventually
 
 CONFIG = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")))
+OF_TWO = ", and of the 2 that the job may see"
 RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 
 
@@ -89,17 +90,9 @@ def test_where_the_driver_does_not_tell_who_computes_the_gpu_is_the_one_whose_lo
 @pytest.mark.parametrize(
     ("attached", "busy", "said"),
     [
-        (
-            False,
-            ("GPU-a", "GPU-b"),
-            ", and of the 2 that the job may see 2 have come into use since it began; pass --g",
-        ),
-        (False, (), ", and of the 2 that the job may see none has come into use since it began; pass --gpus"),
-        (
-            True,
-            ("GPU-a",),
-            "the driver does not tell who computes on the GPUs here, as in some containers; pass --gpus",
-        ),
+        (False, ("GPU-a", "GPU-b"), f"{OF_TWO} 2 have come into use since it began; pass --g"),
+        (False, (), f"{OF_TWO} none has come into use since it began; pass --gpus"),
+        (True, ("GPU-a",), "the driver does not tell who computes on the GPUs here, as in some containers; pass --g"),
     ],
 )
 def test_where_nothing_tells_which_gpu_a_job_uses_the_reason_is_the_true_one(attached, busy, said) -> None:
@@ -138,10 +131,8 @@ def test_a_worker_below_the_process_is_found() -> None:
 def test_another_process_on_the_gpu_is_refused_unless_sharing_is_allowed() -> None:
     with job(SLEEPING) as root, job(SLEEPING) as other:
         driver = Driver(pids={"GPU-a": (root.pid, other.pid), "GPU-b": (other.pid,)})
-        with (
-            source(driver) as gpus,
-            pytest.raises(DeviceError, match=f"GPU 0 is shared: PID {other.pid} computes on it as well.*--shared-gpu"),
-        ):
+        shared = f"GPU 0 is shared: PID {other.pid} computes on it as well.*--shared-gpu"
+        with source(driver) as gpus, pytest.raises(DeviceError, match=shared):
             gpus.find(root, math.inf)
         with source(driver, replace(CONFIG, shared_gpu=True)) as gpus:
             assert gpus.find(root, math.inf) == ("GPU-a",)
@@ -165,9 +156,7 @@ def test_gpus_that_are_named_are_taken_before_the_job_computes_but_not_from_othe
     ],
     ids=["no gpu", "no such gpu", "no such cap"],
 )
-def test_what_no_job_could_change_is_refused_before_it_starts(
-    driver: Driver, change: dict[str, object], message: str
-) -> None:
+def test_what_no_job_could_change_is_refused_before_it_starts(driver, change, message) -> None:
     with pytest.raises(DeviceUnavailable if "cap" not in message else DeviceError, match=message):
         source(driver, replace(CONFIG, **change))
 
@@ -192,10 +181,8 @@ def test_before_a_job_those_that_are_named_are_opened_and_else_what_cuda_is_show
 
 def test_before_a_job_whoever_computes_on_its_gpus_is_a_stranger() -> None:
     driver = Driver(pids={"GPU-a": (1,)})
-    with (
-        source(driver, replace(CONFIG, gpus=("0",))) as gpus,
-        pytest.raises(DeviceError, match="GPU 0 is shared: PID 1"),
-    ):
+    shared = pytest.raises(DeviceError, match="GPU 0 is shared: PID 1")
+    with source(driver, replace(CONFIG, gpus=("0",))) as gpus, shared:
         gpus.ahead({})
     with source(driver, replace(CONFIG, gpus=("0",), shared_gpu=True)) as gpus:
         assert gpus.ahead({}) == ("GPU-a",)

@@ -62,11 +62,8 @@ def test_a_slow_sensor_has_longer_before_it_is_taken_for_stuck() -> None:
 def test_a_counter_is_held_where_it_does_not_answer() -> None:
     trace = EnergyTrace()
     assert trace.take(0.0, None, 200.0) is None
-    assert [trace.take(t_s, value, 200.0) for t_s, value in ((1, 100.0), (2, None), (3, 300.0))] == [
-        100.0,
-        100.0,
-        300.0,
-    ]
+    taken = [trace.take(t_s, value, 200.0) for t_s, value in ((1, 100.0), (2, None), (3, 300.0))]
+    assert taken == [100.0, 100.0, 300.0]
 
 
 def test_a_counter_that_was_seen_and_never_answers_again_is_dropped() -> None:

@@ -27,9 +27,7 @@ def process(folder: Path, effective: str, uid_map: str | None = "         0     
     ],
     ids=["root", "one capability", "container", "rootless", "no namespaces"],
 )
-def test_privileges_are_what_the_kernel_says(
-    tmp_path: Path, effective: str, uid_map: str | None, expected: Privileges
-) -> None:
+def test_privileges_are_what_the_kernel_says(tmp_path, effective, uid_map, expected) -> None:
     assert own_privileges(process(tmp_path, effective, uid_map)) == expected
 
 

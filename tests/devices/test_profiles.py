@@ -27,21 +27,11 @@ ROWS = [pytest.param(row, id=f"{name_of(row)} {row['row']}") for row in rows()]
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_time_is_within_one_percent_of_the_published_row(row: dict[str, str]) -> None:
+def test_time_and_power_are_within_one_percent_of_the_published_row_and_its_range_and_batch_those_of_the_table(row):
     profile = profiles.load(name_of(row))
     published_s = float(row["time_s"]) / (int(row["samples"]) / int(row["batch_size"]))
     assert profile.time_s(float(row["cap_w"])) == pytest.approx(published_s, rel=0.01)
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_average_power_is_within_one_percent_of_the_published_row(row: dict[str, str]) -> None:
-    profile = profiles.load(name_of(row))
     assert profile.power_w(float(row["cap_w"])) == pytest.approx(float(row["avg_power_w"]), rel=0.01)
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_the_range_and_batch_are_those_of_the_table(row: dict[str, str]) -> None:
-    profile = profiles.load(name_of(row))
     assert profile.cap_range.min_w == float(row["cap_min_w"])
     assert profile.cap_range.max_w == profile.cap_range.default_w == float(row["cap_max_w"])
     assert (profile.gpu_name, profile.batch_size) == (row["gpu"], int(row["batch_size"]))

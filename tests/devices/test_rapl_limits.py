@@ -2,13 +2,12 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.devices.powercap import SYSFS_VARIABLE, Sysfs
+from autocap.devices.powercap import Sysfs
 from autocap.devices.rapl import RaplDevice, RaplLimits, limits_from_outside, list_packages
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id
@@ -21,13 +20,6 @@ from tests.doubles.rapl_tree import WINDOW_US, RaplTree
 UUID = "intel-rapl-0"
 FOUND = (125.0, WINDOW_US, 1)
 CAPPED = (80.0, 1_000_000, 1)
-
-
-@pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RaplTree:
-    made = RaplTree(tmp_path / "sys")
-    monkeypatch.setenv(SYSFS_VARIABLE, str(made.root))
-    return made
 
 
 class Refusing(Sysfs):
@@ -90,13 +82,6 @@ def test_a_limit_found_outside_the_range_is_requested_again_and_put_back(tree: R
     assert tree.setting(zone) == (4095.875, WINDOW_US, 1)
 
 
-def test_a_rehearsal_leaves_nothing_behind(tree: RaplTree, tmp_path: Path) -> None:
-    zone = tree.package()
-    with guardian(tmp_path / "state") as guarded:
-        guarded.rehearse()
-    assert tree.setting(zone) == FOUND
-
-
 def test_somebody_elses_limit_stays_and_our_window_goes(tree: RaplTree, tmp_path: Path) -> None:
     zone = tree.package()
     with guardian(tmp_path / "state") as guarded:
@@ -118,8 +103,8 @@ def test_a_window_of_somebody_elses_stays_with_their_limit(tree: RaplTree, tmp_p
     assert tree.setting(zone) == (95.0, 10_000_000, 1)
 
 
-def left_behind(tree: RaplTree, state: Path, zone: str, write: Callable[[], None]) -> None:
-    """What a controller leaves that was killed in the middle of its first cap. write: what it came to."""
+def left_behind(state: Path, zone: str) -> None:
+    """The entry of a controller that was killed in the middle of its first cap."""
     dead = ProcessId(2**22 - 2, 1)
     entry = Entry(
         kind="rapl", uuid=zone.replace(":", "-"), original_w=125.0, boot_id=boot_id(), owner=dead,
@@ -127,23 +112,15 @@ def left_behind(tree: RaplTree, state: Path, zone: str, write: Callable[[], None
     )  # fmt: skip
     with StateDir(state) as opened:
         Journal(opened).save(entry.before_set(80.0, 125.0))
-    write()
 
 
 @pytest.mark.parametrize("came_to", range(4))
 def test_whatever_a_killed_run_came_to_is_put_back(tree: RaplTree, tmp_path: Path, came_to: int) -> None:
     zone = tree.package(enabled=0)
-    steps = [
-        ("constraint_0_power_limit_uw", 80_000_000),
-        ("constraint_0_time_window_us", 1_000_000),
-        ("enabled", 1),
-    ]
-
-    def write() -> None:
-        for file, value in steps[:came_to]:
-            tree.put(zone, file, value)
-
-    left_behind(tree, tmp_path / "state", zone, write)
+    left_behind(tmp_path / "state", zone)
+    steps = {"constraint_0_power_limit_uw": 80_000_000, "constraint_0_time_window_us": 1_000_000, "enabled": 1}
+    for file, value in list(steps.items())[:came_to]:
+        tree.put(zone, file, value)
     (settled,) = settle(tmp_path / "state")
     assert settled.outcome is (Fate.RESTORED if came_to else Fate.UNCHANGED)
     assert tree.setting(zone) == (125.0, WINDOW_US, 0)
@@ -162,9 +139,7 @@ def test_whatever_a_killed_run_came_to_is_put_back(tree: RaplTree, tmp_path: Pat
         ("constraint_0_time_window_us", None, r"was ignored by package 0, which keeps 27983872; the firmware has lock"),
     ],
 )
-def test_a_write_that_is_refused_shows_before_any_cap(
-    tree: RaplTree, tmp_path: Path, file: str, refusal: int | None, message: str
-) -> None:
+def test_a_write_that_is_refused_shows_before_any_cap(tree, tmp_path, file, refusal, message) -> None:
     zone = tree.package()
     refusing = Refusing(tree.root, file, refusal)
     with guardian(tmp_path / "state", refusing) as guarded, pytest.raises(LimitRefused, match=message):

@@ -3,13 +3,11 @@
 import math
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.powercap import SYSFS_VARIABLE
 from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.devices.rapl.source import RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable
@@ -25,15 +23,13 @@ BOUND = f"import os; os.sched_setaffinity(0, {{{FIRST}}})\n{BUSY}"
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RaplTree:
+def tree(tree: RaplTree) -> RaplTree:
     """Two packages, the first of which has the first CPU that we may use, the second all others."""
-    made = RaplTree(tmp_path / "sys")
-    monkeypatch.setenv(SYSFS_VARIABLE, str(made.root))
     for number in (0, 1):
-        made.package(number)
-    made.cores(0, FIRST + 1)
-    made.cores(1, 512)
-    return made
+        tree.package(number)
+    tree.cores(0, FIRST + 1)
+    tree.cores(1, 512)
+    return tree
 
 
 def source(config: RunConfig = CONFIG) -> RaplSource:
@@ -79,9 +75,8 @@ def test_where_the_kernel_does_not_tell_a_packages_cpus_all_are_taken(tree: Rapl
 
 
 def test_caps_that_no_package_takes_are_refused_before_the_job_starts(tree: RaplTree) -> None:
-    with pytest.raises(
-        DeviceError, match="--min-cap 20 W is below the 31 W minimum of package 0; pass --min-cap 31 or"
-    ):
+    said = "--min-cap 20 W is below the 31 W minimum of package 0; pass --min-cap 31 or"
+    with pytest.raises(DeviceError, match=said):
         source(replace(CONFIG, tune=replace(CONFIG.tune, min_cap_w=20.0)))
 
 

@@ -1,9 +1,7 @@
 """CPU jobs tuned through powercap, in virtual time: the product's own device, guardian, controller and loop."""
 
-import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +11,10 @@ from autocap import events
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.powercap import Sysfs
 from autocap.devices.rapl import RaplDevice, list_packages
-from autocap.job.processes import ProcessId, own_identity
 from autocap.limits import Guardian
 from autocap.metrics import Metric
-from autocap.progress import Progress, StepProgress
+from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
-from autocap.records import SensorInfo, StepReading
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
@@ -26,6 +22,7 @@ from bench.faults.virtual import Unwatched
 from bench.simulation.jobs import Log
 from tests.doubles.cpu_job import CpuJob, CpuShape
 from tests.doubles.rapl_tree import RaplTree
+from tests.doubles.tuned_job import CountedBy, EndsOnceHeld
 
 _IN_MEMORY = Path("/dev/shm")
 
@@ -59,42 +56,8 @@ class Told(Log):
     @property
     def baseline_j(self) -> float:
         """Per iteration."""
-        return next(
-            event.measurement.energy_per_iteration_j
-            for event in self.events
-            if isinstance(event, events.BaselineMeasured)
-        )
-
-
-@dataclass
-class Process:
-    """The job as a process, which is left once a cap is held."""
-
-    clock: CpuJob
-    told: Told
-    pid: int = field(default_factory=os.getpid)
-    identity: ProcessId | None = field(default_factory=own_identity)
-
-    def poll(self) -> int | None:
-        states = [event.state for event in self.told.events if isinstance(event, events.StateEntered)]
-        held = bool(states) and states[-1] in (events.State.HOLDING, events.State.DONE)
-        return 0 if held else None
-
-
-@dataclass
-class Counting:
-    """The job's own count, or its period alone."""
-
-    clock: CpuJob
-    kind: str
-    fault: str | None = None
-    remarks: tuple[str, ...] = ()
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        return self.clock.steps() if self.kind == "steps" else None
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        return StepProgress() if self.kind == "steps" else PeriodProgress(sensor)
+        measured = next(event for event in self.events if isinstance(event, events.BaselineMeasured))
+        return measured.measurement.energy_per_iteration_j
 
 
 def tune(
@@ -111,14 +74,16 @@ def tune(
     """Tune a job until a cap is held, and put everything back."""
     clock, told, factory = CpuJob(tree, zones, shape, seed=seed), Told(), registry.find("model")
     state_dir = tree.root.parent / "state"
+    by_steps = CountedBy(clock.steps, lambda sensor: StepProgress(), progress)
+    counting = by_steps if progress == "steps" else CountedBy(lambda: None, PeriodProgress, progress)
     tuning = Tuning(
         config=RunConfig(command=("train",), tune=TuneConfig(metric=metric, observe=observe, wait_s=wait_s)),
         clock=clock,
-        job=Process(clock, told),
+        job=EndsOnceHeld(told),
         inbox=NoInbox(),
         recorder=told,
         plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
-        counting=Counting(clock, progress),
+        counting=counting,
         new_guardian=partial(Guardian, state_dir=state_dir, sync=lambda fd: None, start_watch=Unwatched),
     )
     tuning.tune(RaplDevice(list_packages(Sysfs(tree.root)), clock, observe=observe))

@@ -90,15 +90,11 @@ def test_updates_jitter_about_their_period() -> None:
     assert np.std(intervals_s) == pytest.approx(0.001, rel=0.1)
 
 
-def test_the_counter_moves_every_100_ms_to_the_true_energy() -> None:
-    one = sensor(SensorModel(update_s=0.02, window_s=0.01, noise=0.01))
-    readings = constant(one, 250.0, 10.0)
+def test_the_counter_moves_every_100_ms_to_the_true_energy_and_stands_still_in_between() -> None:
+    readings = constant(sensor(SensorModel(update_s=0.02, window_s=0.01, noise=0.01)), 250.0, 10.0)
     assert len(readings.energy_t_s) == 100
     np.testing.assert_allclose(np.diff(readings.energy_t_s), 0.1)
     np.testing.assert_allclose(readings.energy_j, 250.0 * readings.energy_t_s)
-
-
-def test_the_counter_stands_still_between_its_moves() -> None:
     one = sensor(SensorModel(update_s=0.02, window_s=0.01))
     last_s, shown_j = constant(one, 250.0, 1.0).energy_t_s[-1], one.energy_j()
     constant(one, 250.0, last_s + 0.09 - 1.0, from_s=1.0)
@@ -147,14 +143,11 @@ def test_memory_stays_bounded_over_a_long_feed() -> None:
     assert len(one._due_s) < 1000
 
 
-def test_a_hole_in_the_feed_is_refused() -> None:
+def test_a_hole_in_the_feed_is_refused_and_so_are_powers_without_their_edges() -> None:
     one = sensor(IDEAL)
     constant(one, 200.0, 1.0)
     with pytest.raises(ValueError, match=r"power from 1\.5 s on does not follow what ended at 1\.0 s"):
         constant(one, 200.0, 1.0, from_s=1.5)
-
-
-def test_powers_without_their_edges_are_refused() -> None:
     with pytest.raises(ValueError, match="2 powers need 3 edges, got 2"):
         sensor(IDEAL).advance(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
 
@@ -170,13 +163,10 @@ def test_a_low_pass_answers_a_step_exponentially() -> None:
 def test_a_window_averages_what_the_low_pass_lets_through() -> None:
     wave_s, tau_s = 0.05, 0.02
     edges_s = np.arange(0.0, 20.0001, wave_s / 2)
-    readings = sensor(replace(IDEAL, response_s=tau_s, window_s=wave_s)).advance(
-        edges_s, np.resize([300.0, 100.0], 800)
-    )
+    wave_w = np.resize([300.0, 100.0], 800)
+    readings = sensor(replace(IDEAL, response_s=tau_s, window_s=wave_s)).advance(edges_s, wave_w)
     np.testing.assert_allclose(readings.power_w[readings.t_s > 1.0], 200.0, rtol=1e-9)
-    sharp = sensor(replace(IDEAL, update_s=0.0307, response_s=tau_s, window_s=1e-4)).advance(
-        edges_s, np.resize([300.0, 100.0], 800)
-    )
+    sharp = sensor(replace(IDEAL, update_s=0.0307, response_s=tau_s, window_s=1e-4)).advance(edges_s, wave_w)
     swing_w = 100.0 * np.tanh(wave_s / 4 / tau_s)  # of a square wave behind a first-order low pass
     assert np.ptp(sharp.power_w[sharp.t_s > 1.0]) <= 2 * swing_w
     assert np.ptp(sharp.power_w[sharp.t_s > 1.0]) == pytest.approx(2 * swing_w, rel=0.02)

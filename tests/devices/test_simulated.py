@@ -84,21 +84,14 @@ def test_readings_and_counter_agree_with_the_true_energy() -> None:
     assert counted_j == pytest.approx(true_j, rel=0.002)
 
 
-def test_the_step_counter_gives_the_exact_end_of_the_last_iteration() -> None:
+def test_the_step_counter_gives_the_exact_end_of_the_last_iteration_at_any_time_that_has_passed() -> None:
     stand = Stand()
     period_s = PROFILE.time_s(260.0)
-    stand.advance(10.3 * period_s)
-    reading = stand.device.steps(stand.clock.now())
-    assert (reading.count, reading.t_s) == (10, pytest.approx(10 * period_s))
-
-
-def test_the_step_counter_can_be_asked_about_any_time_that_has_passed() -> None:
-    stand = Stand()
-    period_s = PROFILE.time_s(260.0)
-    stand.advance(100 * period_s)
+    stand.advance(100.3 * period_s)
     assert stand.device.steps(0.9 * period_s) is None
-    early = stand.device.steps(4.5 * period_s)
-    assert (early.count, early.t_s) == (4, pytest.approx(4 * period_s))
+    for t_s, count in ((4.5 * period_s, 4), (stand.clock.now(), 100)):
+        reading = stand.device.steps(t_s)
+        assert (reading.count, reading.t_s) == (count, pytest.approx(count * period_s))
 
 
 def test_steps_are_the_true_iterations_across_changes_of_the_cap() -> None:
@@ -297,8 +290,9 @@ def test_when_it_is_read_changes_nothing(every_s: float) -> None:
     assert often.device.true_iterations(0.0, end_s) == pytest.approx(never.device.true_iterations(0.0, end_s), rel=1e-9)
 
 
-def test_a_card_without_a_counter_shows_no_energy() -> None:
+def test_a_card_without_a_counter_shows_no_energy_and_only_one_that_was_asked_to_its_utilisation() -> None:
     assert Stand(node=SimulatedNode(energy_counter=False)).device.read()[0].energy_j is None
+    assert all(reading.utilisation is None for reading in Stand().series(2.0))
 
 
 @pytest.mark.parametrize("cap_w", [260.0, 150.0])
@@ -312,10 +306,6 @@ def test_utilisation_is_the_share_of_time_in_which_the_card_does_not_wait_for_th
     np.testing.assert_allclose(shown, np.round(shown, 2), atol=1e-12)
 
 
-def test_only_a_card_that_was_asked_to_reports_utilisation() -> None:
-    assert all(reading.utilisation is None for reading in Stand().series(2.0))
-
-
 def test_the_truth_about_the_future_is_refused() -> None:
     stand = Stand()
     stand.advance(1.0)
@@ -323,14 +313,9 @@ def test_the_truth_about_the_future_is_refused() -> None:
         stand.device.true_energy_j(0.0, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("jitter", 0.9), ("jitter_correlation", 1.0), ("accumulation_steps", 0), ("stall_chance", 2.0)]
-)
-def test_an_impossible_job_is_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match="got SimulatedJob"):
-        SimulatedJob(profile=PROFILE, **{field: value})  # type: ignore[arg-type]  # one field of several types
-
-
-def test_a_change_of_a_gpu_that_is_not_there_is_refused() -> None:
+def test_an_impossible_job_is_refused_and_so_is_a_change_of_a_gpu_that_is_not_there() -> None:
+    for wrong in ({"jitter": 0.9}, {"jitter_correlation": 1.0}, {"accumulation_steps": 0}, {"stall_chance": 2.0}):
+        with pytest.raises(ValueError, match="got SimulatedJob"):
+            SimulatedJob(profile=PROFILE, **wrong)
     with pytest.raises(ValueError, match="names a GPU that is not among the 1"):
         SimulatedNode(changes=(LimitChange(t_s=1.0, cap_w=200.0, gpu=1),))

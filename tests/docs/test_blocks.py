@@ -53,9 +53,8 @@ def test_the_example_device_is_searched_and_put_back(cli: Cli) -> None:
     cli.job.write_text(
         "import autocap, os, time\nwhile not os.path.exists('stop'):\n    time.sleep(0.01)\n    autocap.step()\n"
     )
-    run = cli.start(
-        "run", "--device", "mycard:card0", "--strategy", "linear", "--out", "run", "--", cli.argv()[0], "job.py"
-    )
+    words = ("run", "--device", "mycard:card0", "--strategy", "linear", "--out", "run")
+    run = cli.start(*words, "--", cli.argv()[0], "job.py")
     eventually(lambda: cli.events("trial_started"))
     assert cli.ended(run) == 0
     assert float((cli.folder / "card0" / "limit_w").read_text()) == 250.0

@@ -105,19 +105,8 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in (
-        "devices",
-        "restore",
-        "report",
-        "runs",
-        "period",
-        "config",
-        "completion",
-        "help",
-        "memory",
-        "helper",
-        "budget",
-    ):
+    readers = ("devices", "restore", "report", "runs", "period", "config", "completion", "help")
+    for name in (*readers, "memory", "helper", "budget"):
         monkeypatch.setattr(registry.load("commands", name), "run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
@@ -208,9 +197,7 @@ def test_devices_and_restore_answer_where_there_is_nothing(folder: Cli) -> None:
     assert "nothing to put back" in run("autocap restore", folder)
 
 
-def test_an_observed_run_can_be_reported_in_every_way(
-    folder: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_observed_run_can_be_reported_in_every_way(folder, monkeypatch, capsys) -> None:
     said = run("autocap run --device emulated --observe -- python train.py", folder)
     found = re.search(r"run directory: (\S+)", said)
     assert found is not None, said
@@ -303,9 +290,7 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
                 pass
 
 
-def test_the_jobs_that_are_shown_can_be_planned_with_the_command_that_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_jobs_that_are_shown_can_be_planned_with_the_command_that_is_shown(tmp_path, monkeypatch, capsys) -> None:
     (jobs,) = (block.text for block in ALL_BLOCKS if block.text.startswith("name,arrive_s,work_s"))
     (line,) = (line for block, line in COMMANDS if "--simulate JOBS.csv" in line)
     (tmp_path / "JOBS.csv").write_text(jobs)

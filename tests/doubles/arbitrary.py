@@ -9,21 +9,9 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
+from autocap import records
 from autocap.events import DeviceFound
 from autocap.events.sweep import FinishedRun, GpuSet, SweepPlan, Used
-from autocap.records import (
-    CapRange,
-    GpuEnergy,
-    GpuInfo,
-    Measurement,
-    NodeReading,
-    Prediction,
-    Reading,
-    Sample,
-    SensorInfo,
-    Trial,
-    TrialState,
-)
 
 finite = st.floats(min_value=-1e9, max_value=1e9)  # more is beyond what a run can come to
 ratios = st.floats(min_value=1e-3, max_value=1e3)
@@ -32,19 +20,19 @@ watts = st.floats(min_value=1.0, max_value=1000.0)
 
 
 @st.composite
-def measurements(draw: st.DrawFn, devices: int = 1, cap_w: float | None = None) -> Measurement:
+def measurements(draw: st.DrawFn, devices: int = 1, cap_w: float | None = None) -> records.Measurement:
     """One that a window could have given."""
     period_s, energy_j, iterations = draw(ratios), draw(ratios), draw(st.floats(min_value=1.0, max_value=1e6))
     energy_error, corr = draw(errors), draw(st.floats(min_value=-1.0, max_value=1.0))
     power_w, power_error = energy_j / period_s, draw(errors)
-    whole = GpuEnergy(
+    whole = records.GpuEnergy(
         power_w=power_w,
         power_rel_stderr=power_error,
         energy_per_iteration_j=energy_j,
         energy_rel_stderr=energy_error,
         time_energy_corr=corr,
     )
-    return Measurement(
+    return records.Measurement(
         cap_w=tuple(draw(watts) if cap_w is None else cap_w for _ in range(devices)),
         start_s=draw(st.floats(min_value=0.0, max_value=1e6)),
         duration_s=period_s * iterations,
@@ -63,17 +51,17 @@ def measurements(draw: st.DrawFn, devices: int = 1, cap_w: float | None = None) 
 
 
 @st.composite
-def _cap_ranges(draw: st.DrawFn) -> CapRange:
+def _cap_ranges(draw: st.DrawFn) -> records.CapRange:
     min_w, default_w, max_w = sorted(draw(st.tuples(watts, watts, watts)))
-    return CapRange(min_w=min_w, max_w=max_w, default_w=default_w)
+    return records.CapRange(min_w=min_w, max_w=max_w, default_w=default_w)
 
 
 @st.composite
-def _trials(draw: st.DrawFn) -> Trial:
-    state, reason = draw(st.sampled_from(TrialState)), draw(st.none() | st.text())
-    if state is TrialState.FAILED:
-        return Trial(cap_w=draw(watts), state=state, reason=reason)
-    return Trial(
+def _trials(draw: st.DrawFn) -> records.Trial:
+    state, reason = draw(st.sampled_from(records.TrialState)), draw(st.none() | st.text())
+    if state is records.TrialState.FAILED:
+        return records.Trial(cap_w=draw(watts), state=state, reason=reason)
+    return records.Trial(
         cap_w=draw(watts),
         state=state,
         reason=reason,
@@ -85,7 +73,7 @@ def _trials(draw: st.DrawFn) -> Trial:
 
 @st.composite
 def _devices_found(draw: st.DrawFn) -> DeviceFound:
-    gpus = draw(st.lists(of(GpuInfo), min_size=1, max_size=3))
+    gpus = draw(st.lists(of(records.GpuInfo), min_size=1, max_size=3))
     original_w = draw(st.lists(st.none() | watts, min_size=len(gpus), max_size=len(gpus)))
     return DeviceFound(
         t_s=draw(finite),
@@ -120,12 +108,12 @@ def _plans(draw: st.DrawFn) -> SweepPlan:
 @st.composite
 def _gpu_sets(draw: st.DrawFn) -> GpuSet:
     caps_w = sorted(draw(st.sets(watts, min_size=1, max_size=3)), reverse=True)
-    gpus = tuple(draw(st.lists(of(GpuInfo), min_size=1, max_size=2)))
+    gpus = tuple(draw(st.lists(of(records.GpuInfo), min_size=1, max_size=2)))
     return GpuSet(label=draw(st.text()), gpus=gpus, baseline_w=draw(st.sampled_from(caps_w)), caps_w=tuple(caps_w))
 
 
 _predictions = st.builds(
-    Prediction,
+    records.Prediction,
     cap_w=watts,
     energy=ratios,
     time=ratios,
@@ -142,14 +130,14 @@ _used = st.builds(
     node_j=st.none() | ratios,
     node_gap_s=errors,
 )
-_sensors = st.builds(SensorInfo, update_s=ratios, window_s=errors, settle_s=errors)
+_sensors = st.builds(records.SensorInfo, update_s=ratios, window_s=errors, settle_s=errors)
 # Records that refuse some values; all others take whatever their types allow.
 _CHECKED: dict[type, st.SearchStrategy[object]] = {
-    CapRange: _cap_ranges(),
-    Measurement: measurements(),
-    Trial: _trials(),
-    Prediction: _predictions,
-    SensorInfo: _sensors,
+    records.CapRange: _cap_ranges(),
+    records.Measurement: measurements(),
+    records.Trial: _trials(),
+    records.Prediction: _predictions,
+    records.SensorInfo: _sensors,
     GpuSet: _gpu_sets(),
     DeviceFound: _devices_found(),
     SweepPlan: _plans(),
@@ -193,7 +181,7 @@ def of(kind: object) -> st.SearchStrategy[typing.Any]:
 @st.composite
 def samples(
     draw: st.DrawFn, *, fewest: int = 1, most: int = 20, gaps: bool = True, counts: bool = True, nodes: bool = True
-) -> list[Sample]:
+) -> list[records.Sample]:
     """What a run's devices give one after the other: one kind of counter and of node throughout.
 
     gaps: readings may be missing. counts: there may be energy counters. nodes: the machine's power may be read. The
@@ -211,13 +199,13 @@ def samples(
     powers_w = np.where(rng.random((count, devices + 1)) < missing, np.nan, rng.uniform(1, 1000, (count, devices + 1)))
     counters_j = np.cumsum(rng.choice([0.0, 0.1, 100.0], (count, devices + 1)), axis=0).tolist()
 
-    def at(place: int) -> Sample:
+    def at(place: int) -> records.Sample:
         t_s = times_s[place]
         *gpus, node = zip(
             [None if np.isnan(w) else w for w in powers_w[place].tolist()], counters_j[place], strict=True
         )
-        readings = tuple(Reading(t_s=t_s, power_w=w, energy_j=j if has_counter else None) for w, j in gpus)
-        reading = NodeReading(t_s=t_s, power_w=node[0], whole=whole, energy_j=node[1] if node_counts else None)
-        return Sample(t_s=t_s, readings=readings, node=reading if has_node else None)
+        readings = tuple(records.Reading(t_s=t_s, power_w=w, energy_j=j if has_counter else None) for w, j in gpus)
+        reading = records.NodeReading(t_s=t_s, power_w=node[0], whole=whole, energy_j=node[1] if node_counts else None)
+        return records.Sample(t_s=t_s, readings=readings, node=reading if has_node else None)
 
     return [at(place) for place in range(count)]

@@ -1,12 +1,17 @@
 """A job whose threads call a function, as the counter of calls meets it, in virtual time."""
 
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autocap.job.processes import ProcessId
+from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.host import Calls, Function
 from autocap.progress.calls.target import CallsUnavailable, ProcessHidden
+from autocap.progress.counter import IterationCounter
+from autocap.records import Reading, Sample
 
 KEPT = 1024  # calls of a thread whose times are known
 
@@ -112,3 +117,25 @@ class CalledJob:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def iteration_counter(
+    kind: str, job: CalledJob, *, ours: bool = False, pause: Callable[[float], None] | None = None
+) -> IterationCounter:
+    """What counts the iterations of such a job. kind: of `--progress`. pause: lets the job go on for some seconds."""
+    return IterationCounter(
+        kind, ours=ours, new_calls=lambda target: CallCounter(target, job, job.now, pause or job.pause), now=job.now
+    )
+
+
+def counted_sample(job: CalledJob, source: CallCounter | IterationCounter) -> Sample:
+    """What is read of the job now. Its power repeats nothing."""
+    reading = Reading(t_s=job.now_s, power_w=200.0, requested_w=300.0)
+    return Sample(t_s=job.now_s, readings=(reading,), steps=source.read(0.0))
+
+
+def await_dropped_calls() -> None:
+    """What is no longer watched is closed elsewhere: return once it is."""
+    for one in threading.enumerate():
+        if one.name == "calls that are counted no more":
+            one.join()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from autocap.measurement.metering import Metered, Metering
 from autocap.progress import Mark, Progress
-from autocap.records import Measurement, Reading, Sample, StepReading
+from autocap.records import Measurement, Prediction, Reading, Sample, StepReading, Trial, TrialState
 
 
 def measurement(
@@ -30,6 +30,24 @@ def measurement(
         energy_per_iteration_j=energy_j,
         energy_rel_stderr=energy_error,
         time_energy_corr=corr,
+    )
+
+
+def trial_of(found: Measurement, cost: float = 1.0, cost_stderr: float = 0.01) -> Trial:
+    """The trial of a cap that was measured to the end."""
+    cap_w = max(found.cap_w)
+    return Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=cost_stderr, measurement=found)
+
+
+def prediction(cap_w: float, energy: float, time: float, *, energy_error: float = 0.01, time_error: float = 0.01):
+    """Of a cap, beside the baseline."""
+    return Prediction(
+        cap_w=cap_w,
+        energy=energy,
+        time=time,
+        energy_rel_stderr=energy_error,
+        period_rel_stderr=time_error,
+        time_energy_corr=0.0,
     )
 
 

@@ -1,6 +1,7 @@
 """The log of a simulated job, for tests of what is made of it."""
 
 import functools
+from dataclasses import replace
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
@@ -8,7 +9,7 @@ from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted
 from autocap.metrics import Metric
 from autocap.reports.live.status import Status
-from bench.simulation.jobs import tune
+from bench.simulation.jobs import Outcome, tune
 
 STARTED = RunStarted(
     t_s=0.0,
@@ -23,13 +24,19 @@ STARTED = RunStarted(
 )
 
 
+def in_full(outcome: Outcome, metric: Metric | None = None, ended_because: str = "the job ended") -> list[Event]:
+    """The events of a simulated job as its run directory would hold them. metric: in place of EDS(2)."""
+    started = STARTED if metric is None else replace(STARTED, metric=MetricInfo.of(metric))
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    return [started, found, *outcome.log.events, RunEnded(t_s=outcome.wall_s, ended_because=ended_because)]
+
+
 @functools.cache
 def whole_log() -> tuple[Event, ...]:
     """The events of a whole job, as its run directory would hold them."""
     config = TuneConfig(metric=Metric(name="eds", k=2.0))
     outcome = tune(SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=900), config, "golden")
-    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
-    return STARTED, found, *outcome.log.events, RunEnded(t_s=outcome.wall_s, ended_because="the job ended")
+    return tuple(in_full(outcome))
 
 
 def status_after(events: list[Event]) -> Status:

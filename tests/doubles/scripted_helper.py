@@ -7,21 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autocap.limits.helper.protocol import (
-    MOST_REQUEST_BYTES,
-    Answer,
-    Beaten,
-    Done,
-    Hello,
-    Lent,
-    Op,
-    PutBack,
-    Refusal,
-    Request,
-    Restored,
-    decode_request,
-    encode_answer,
-)
+from autocap.limits.helper import protocol
 from autocap.wire.lines import Lines
 
 
@@ -38,37 +24,37 @@ class ScriptedHelper:
     path: Path
     found_w: tuple[float, ...] = (250.0,)
     hang_s: float = 1.5
-    script: Callable[[Request], Answer | Refusal | bytes | None] = lambda request: None
+    script: Callable[[protocol.Request], protocol.Answer | protocol.Refusal | bytes | None] = lambda request: None
     silent: bool = False
-    asked: list[Request] = field(default_factory=list)
+    asked: list[protocol.Request] = field(default_factory=list)
     beats: int = 0
     connections: int = 0
     open: int = 0
 
-    def answer(self, request: Request) -> bytes:
-        if request.op is Op.BEAT:
+    def answer(self, request: protocol.Request) -> bytes:
+        if request.op is protocol.Op.BEAT:
             self.beats += 1
-        elif request.op is not Op.HELLO:
+        elif request.op is not protocol.Op.HELLO:
             self.asked.append(request)
         answer = self.script(request)
         if isinstance(answer, bytes):
             return answer
-        return encode_answer(request.id, answer or self._usual(request.op))
+        return protocol.encode_answer(request.id, answer or self._usual(request.op))
 
     def ops(self) -> list[str]:
         return [str(request.op) for request in self.asked]
 
-    def _usual(self, op: Op) -> Answer:
-        if op is Op.HELLO:
-            return Hello(server="scripted", uid=1, hang_s=self.hang_s)
-        if op is Op.LEND:
-            return Lent(original_w=self.found_w, min_w=(100.0,) * len(self.found_w), max_w=self.found_w)
-        if op is Op.BEAT:
-            return Beaten(put_back=False)
-        if op in (Op.RESTORE, Op.GIVE_BACK):
-            back = (Restored(uuid="gpu", original_w=w, final_w=w, restored=True) for w in self.found_w)
-            return PutBack(restored=tuple(back))
-        return Done()
+    def _usual(self, op: protocol.Op) -> protocol.Answer:
+        if op is protocol.Op.HELLO:
+            return protocol.Hello(server="scripted", uid=1, hang_s=self.hang_s)
+        if op is protocol.Op.LEND:
+            return protocol.Lent(original_w=self.found_w, min_w=(100.0,) * len(self.found_w), max_w=self.found_w)
+        if op is protocol.Op.BEAT:
+            return protocol.Beaten(put_back=False)
+        if op in (protocol.Op.RESTORE, protocol.Op.GIVE_BACK):
+            back = (protocol.Restored(uuid="gpu", original_w=w, final_w=w, restored=True) for w in self.found_w)
+            return protocol.PutBack(restored=tuple(back))
+        return protocol.Done()
 
 
 @contextmanager
@@ -80,12 +66,12 @@ def scripted(helper: ScriptedHelper) -> Iterator[ScriptedHelper]:
     ends: list[socket.socket] = []
 
     def attend(connection: socket.socket) -> None:
-        lines = Lines(MOST_REQUEST_BYTES)
+        lines = Lines(protocol.MOST_REQUEST_BYTES)
         with connection, suppress(OSError, Hangup):
             while data := connection.recv(4096):
                 for line in lines.feed(data):
                     if not helper.silent:
-                        connection.sendall(helper.answer(decode_request(line)))
+                        connection.sendall(helper.answer(protocol.decode_request(line)))
         helper.open -= 1
 
     def accept() -> None:

@@ -37,11 +37,7 @@ class SlurmStand:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environ = {
-            "PATH": f"{folder}:/usr/bin:/bin",
-            "SLURM_JOB_ID": "4711",
-            "SLURMD_NODENAME": "node1",
-        }
+        self.environ = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "4711", "SLURMD_NODENAME": "node1"}
         for name in ("scontrol", "sacct"):
             (folder / name).write_text(_SCRIPT.format(folder=folder))
             (folder / name).chmod(0o755)

@@ -2,22 +2,8 @@
 
 from dataclasses import replace
 
-from autocap.events import (
-    BaselineMeasured,
-    CapSet,
-    Decided,
-    DeviceFound,
-    Event,
-    LimitRestored,
-    MetricInfo,
-    NodeMetered,
-    RunEnded,
-    State,
-    StateEntered,
-    Tally,
-    TrialEnded,
-    TrialStarted,
-)
+from autocap import events
+from autocap.events import Event, State
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuEnergy, GpuInfo, Measurement, Trial, TrialState
 from tests.doubles.feeds import measurement
@@ -45,7 +31,7 @@ def trial(measured: Measurement, baseline: Measurement, state: TrialState, reaso
     )
 
 
-def told(metric: MetricInfo = STARTED.metric, *, emulated: bool = True) -> list[Event]:
+def told(metric: events.MetricInfo = STARTED.metric, *, emulated: bool = True) -> list[Event]:
     """The whole run, in order."""
     kind = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
     gpu = GpuInfo(index=0, uuid="GPU-0", name="Quadro RTX 6000", cap_range=kind)
@@ -72,20 +58,20 @@ def told(metric: MetricInfo = STARTED.metric, *, emulated: bool = True) -> list[
     ]
     return [
         replace(STARTED, metric=metric),
-        DeviceFound(t_s=0.0, kind="nvml", emulated=emulated, gpus=(gpu,), original_w=(260.0,)),
-        StateEntered(t_s=1.0, state=State.BASELINE),
-        BaselineMeasured(t_s=20.0, measurement=FIRST),
-        StateEntered(t_s=20.0, state=State.SEARCHING),
-        *(TrialEnded(t_s=t_s, trial=one) for t_s, one in ended),
-        BaselineMeasured(t_s=80.0, measurement=SECOND),
-        *(TrialEnded(t_s=t_s, trial=one) for t_s, one in later),
-        CapSet(t_s=120.0, cap_w=(160.0,)),
-        TrialStarted(t_s=120.0, cap_w=160.0, expected=6),
+        events.DeviceFound(t_s=0.0, kind="nvml", emulated=emulated, gpus=(gpu,), original_w=(260.0,)),
+        events.StateEntered(t_s=1.0, state=State.BASELINE),
+        events.BaselineMeasured(t_s=20.0, measurement=FIRST),
+        events.StateEntered(t_s=20.0, state=State.SEARCHING),
+        *(events.TrialEnded(t_s=t_s, trial=one) for t_s, one in ended),
+        events.BaselineMeasured(t_s=80.0, measurement=SECOND),
+        *(events.TrialEnded(t_s=t_s, trial=one) for t_s, one in later),
+        events.CapSet(t_s=120.0, cap_w=(160.0,)),
+        events.TrialStarted(t_s=120.0, cap_w=160.0, expected=6),
         tally(125.0, 250.0),
         tally(130.0, 260.0),
-        TrialEnded(t_s=135.0, trial=trial(window(160.0, 84.0, 0.56), SECOND, TrialState.COMPLETE)),
-        StateEntered(t_s=140.0, state=State.CONFIRMING),
-        Decided(
+        events.TrialEnded(t_s=135.0, trial=trial(window(160.0, 84.0, 0.56), SECOND, TrialState.COMPLETE)),
+        events.StateEntered(t_s=140.0, state=State.CONFIRMING),
+        events.Decided(
             t_s=160.0,
             cap_w=160.0,
             confirmed=True,
@@ -94,17 +80,17 @@ def told(metric: MetricInfo = STARTED.metric, *, emulated: bool = True) -> list[
             baseline=IN_TURN,
             expected="eds 0.919 at 160 W; the best, 0.917, at 165 W",
         ),
-        StateEntered(t_s=160.0, state=State.HOLDING),
+        events.StateEntered(t_s=160.0, state=State.HOLDING),
         tally(5600.0, 10_000.0),
-        StateEntered(t_s=5600.0, state=State.DONE),
-        LimitRestored(t_s=5600.0, uuid="GPU-0", final_w=260.0, restored=True),
-        RunEnded(t_s=5600.0, ended_because="the job ended", exit_status=0),
+        events.StateEntered(t_s=5600.0, state=State.DONE),
+        events.LimitRestored(t_s=5600.0, uuid="GPU-0", final_w=260.0, restored=True),
+        events.RunEnded(t_s=5600.0, ended_because="the job ended", exit_status=0),
     ]
 
 
-def tally(elapsed_s: float, iterations: float) -> Tally:
+def tally(elapsed_s: float, iterations: float) -> events.Tally:
     joules = 85.0 * iterations
-    return Tally(
+    return events.Tally(
         t_s=elapsed_s,
         since_s=0.0,
         elapsed_s=elapsed_s,
@@ -118,7 +104,7 @@ def tally(elapsed_s: float, iterations: float) -> Tally:
     )
 
 
-def of_node(events: list[Event]) -> list[Event]:
+def of_node(log: list[Event]) -> list[Event]:
     """The same with the machine's power, 100 W of it beside the GPU."""
 
     def whole(one: Measurement) -> Measurement:
@@ -138,19 +124,19 @@ def of_node(events: list[Event]) -> list[Event]:
 
     baselines: dict[float, Measurement] = {}
     out: list[Event] = [
-        *events[:2],
-        NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=1.0, idle_w=120.0, standard_idle_w=None),
+        *log[:2],
+        events.NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=1.0, idle_w=120.0, standard_idle_w=None),
     ]
     base: Measurement | None = None
-    for event in events[2:]:
-        if isinstance(event, BaselineMeasured):
+    for event in log[2:]:
+        if isinstance(event, events.BaselineMeasured):
             base = baselines.setdefault(event.t_s, whole(event.measurement))
             out.append(replace(event, measurement=base))
-        elif isinstance(event, TrialEnded) and event.trial.measurement is not None and base is not None:
+        elif isinstance(event, events.TrialEnded) and event.trial.measurement is not None and base is not None:
             out.append(
                 replace(event, trial=trial(whole(event.trial.measurement), base, event.trial.state, event.trial.reason))
             )
-        elif isinstance(event, Decided) and event.measurement is not None and event.baseline is not None:
+        elif isinstance(event, events.Decided) and event.measurement is not None and event.baseline is not None:
             out.append(replace(event, measurement=whole(event.measurement), baseline=whole(event.baseline)))
         else:
             out.append(event)

@@ -152,14 +152,9 @@ def rank() -> None:
 
 
 def main() -> None:
-    match sys.argv[1]:
-        case "callback":
-            for scene in (tuned, failed, kept, block, without_gpu):
-                scene()
-        case "plain":
-            plain()
-        case "rank":
-            rank()
+    scenes = {"callback": (tuned, failed, kept, block, without_gpu), "plain": (plain,), "rank": (rank,)}
+    for scene in scenes[sys.argv[1]]:
+        scene()
 
 
 if __name__ == "__main__":

@@ -67,9 +67,7 @@ class Training:
     ],
     ids=["one thread", "two threads", "gradient accumulation", "loader of four workers", "torchrun"],
 )
-def test_every_backward_pass_counts_once(
-    tmp_path: Path, launcher: Sequence[str], ranks: int, words: Sequence[str], passes: int
-) -> None:
+def test_every_backward_pass_counts_once(tmp_path, launcher, ranks, words, passes) -> None:
     training = Training(tmp_path, launcher, ranks, words)
     try:
         before = training.take(1)  # so that all have loaded what they need

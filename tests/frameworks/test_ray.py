@@ -82,10 +82,7 @@ def _channel(cluster: Cluster, folder: Path, mark: str, driver: int | None = Non
 def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(cluster: Cluster, tmp_path: Path) -> None:
     given = carrier.for_workers({"AUTOCAP_STEP_MAP": "map-of-this-run", "PYTHONPATH": "/hook"})
     job = subprocess.Popen(
-        [sys.executable, "-c", JOB],
-        env={**up.environment(cluster), **given},
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", JOB], env={**up.environment(cluster), **given}, stdout=subprocess.PIPE, text=True
     )
     mark = uuid.uuid4().hex
     # From us the relay, which is a driver too, descends as well.

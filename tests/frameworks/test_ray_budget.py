@@ -39,9 +39,7 @@ class FakeActor:
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_who_keeps_a_group_waiting_is_called_alone_where_the_others_do_not_depend_on_it(
-    apart: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_keeps_a_group_waiting_is_called_alone_where_the_others_do_not_depend_on_it(apart, monkeypatch) -> None:
     relay_module = import_module("autocap.plugins.fleet.nodes.ray_relay")
     monkeypatch.setattr(relay_module, "RAY_LATE_S", 0.0)
     actors = {number: FakeActor(number, stuck=number == 0) for number in range(3)}

@@ -1,6 +1,5 @@
 """On which nodes a Ray job is, from what its actors were given."""
 
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -23,10 +22,5 @@ GPUS = {"CPU": 8.0, "GPU": 4.0}
         ([("a", {})], {"a": CPUS}, ["a"], False),  # as a trainer's coordinator, before its workers
     ],
 )
-def test_nodes_are_those_that_were_given_gpus_or_else_cpus(
-    actors: Sequence[tuple[str, Mapping[str, float]]],
-    offers: Mapping[str, Mapping[str, float]],
-    nodes: Sequence[str],
-    is_everywhere: bool,
-) -> None:
+def test_nodes_are_those_that_were_given_gpus_or_else_cpus(actors, offers, nodes, is_everywhere) -> None:
     assert import_module("autocap.plugins.fleet.nodes.ray_jobs").where(actors, offers) == (nodes, is_everywhere)

@@ -44,13 +44,8 @@ def test_the_outermost_call_counts_and_is_under_way_until_it_returns() -> None:
     assert left.wait(LONG_S)
 
 
-def test_a_watch_that_was_closed_calls_nobody() -> None:
+def test_a_watch_that_was_closed_or_finds_no_such_call_under_way_calls_nobody() -> None:
     left = Event()
     train(lambda: CallWatch("framework.trainer", left.set, LOOK_EVERY_S).close())
-    assert not left.wait(0.03)
-
-
-def test_where_no_such_call_is_under_way_nothing_is_watched() -> None:
-    left = Event()
     CallWatch("framework.trainer", left.set, LOOK_EVERY_S)
     assert not left.wait(0.03)

@@ -11,23 +11,18 @@ import pytest
 
 from autocap.job.processes import boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
-from autocap.limits import Guardian
 from autocap.limits.held_file import HeldFile
 from autocap.limits.journal import SUFFIX, Entry, Journal, file_name
 from autocap.limits.state_dir import StateDir
-from autocap.records import GpuInfo
 from tests.doubles.file_device import KeptLimits
 from tests.doubles.no_descriptors import no_descriptors
 from tests.doubles.waiting import eventually
+from tests.limits.test_guardian import guard
 from tests.limits.test_watchdog import WITHIN_DEATH_S, at, controller, settled, wait_for, watchdogs
 
 
-def guard(state_dir: Path, gpu: GpuInfo) -> Guardian:
-    return Guardian(kind="file", gpus=[gpu], limits=KeptLimits(gpu.uuid), job=None, state_dir=state_dir)
-
-
 def test_caps_are_set_and_put_back_without_a_descriptor(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with guard(state_dir, gpu, limits=KeptLimits(gpu.uuid)) as guardian:
         guardian.rehearse()
         with no_descriptors():
             for cap_w in (200.0, 190.0, 180.0):
@@ -43,7 +38,7 @@ def test_caps_are_set_and_put_back_without_a_descriptor(state_dir, gpu):
 
 
 def test_a_watchdog_that_dies_is_replaced_without_a_descriptor(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with guard(state_dir, gpu, limits=KeptLimits(gpu.uuid)) as guardian:
         guardian.set_caps([200.0])
         for _ in range(2):
             (first,) = watchdogs(os.getpid())
@@ -116,19 +111,6 @@ def test_what_a_writer_leaves_that_is_killed_in_between_is_in_nobodys_way(state,
     assert state.names() == []
 
 
-def _remove_entry(state: StateDir) -> None:
-    state.unlink("GPU-1.json")
-
-
-def _remove_spare(state: StateDir) -> None:
-    state.unlink("GPU-1.json.tmp")
-
-
-def _replace_spare(state: StateDir) -> None:
-    _remove_spare(state)
-    (state.path / "GPU-1.json.tmp").symlink_to("/etc/hostname")
-
-
 def _no_links(state: StateDir) -> None:
     def link(old: str, new: str) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -136,7 +118,20 @@ def _no_links(state: StateDir) -> None:
     state.link = link  # type: ignore[method-assign]  # a file system that has none
 
 
-@pytest.mark.parametrize("become", [_remove_entry, _remove_spare, _replace_spare, _no_links])
+def _replace_spare(state: StateDir) -> None:
+    state.unlink("GPU-1.json.tmp")
+    (state.path / "GPU-1.json.tmp").symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    "become",
+    [
+        pytest.param(lambda state: state.unlink("GPU-1.json"), id="no entry"),
+        pytest.param(lambda state: state.unlink("GPU-1.json.tmp"), id="no spare"),
+        _replace_spare,
+        _no_links,
+    ],
+)
 def test_a_held_entry_that_cannot_be_replaced_so_is_written_the_other_way(state, entry, become):
     journal = Journal(state)
     journal.save(entry)

@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from autocap.errors import GuardError
-from autocap.limits import Guardian, forked_watchdogs
+from autocap.limits import forked_watchdogs
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
 from autocap.records import GpuInfo
 from bench.helper.served import fork_servers_of, watchdogs_of
 from tests.doubles import file_device
-from tests.doubles.file_device import FileLimits
 from tests.doubles.waiting import eventually
+from tests.limits.test_guardian import guard
 from tests.limits.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_S, at, controller, settled, wait_for
 
 
@@ -24,12 +24,6 @@ from tests.limits.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_
 def forked() -> Iterator[ForkedWatchdogs]:
     with ForkedWatchdogs(["file"]) as made:
         yield made
-
-
-def guard(state_dir: Path, forked: ForkedWatchdogs, *gpus: GpuInfo) -> Guardian:
-    return Guardian(
-        kind="file", gpus=gpus, limits=FileLimits(), job=None, state_dir=state_dir, start_watch=forked.start
-    )
 
 
 def own_watchdogs() -> tuple[int, ...]:
@@ -60,7 +54,7 @@ def test_the_limit_is_back_in_time_whatever_becomes_of_the_fork_server(state_dir
 
 
 def test_a_watchdog_that_dies_is_replaced_by_another_forked_one(state_dir, gpu, forked):
-    with guard(state_dir, forked, gpu) as guardian:
+    with guard(state_dir, gpu, start_watch=forked.start) as guardian:
         guardian.set_caps([200.0])
         (first,), server = own_watchdogs(), own_server()
         os.kill(first, signal.SIGKILL)
@@ -74,12 +68,12 @@ def test_a_watchdog_that_dies_is_replaced_by_another_forked_one(state_dir, gpu, 
 
 def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, state_dir, forked, monkeypatch):
     first, second, third = (file_device.make(tmp_path, 250.0, f"gpu{n}") for n in range(3))
-    with guard(state_dir, forked, first) as guardian:
+    with guard(state_dir, first, start_watch=forked.start) as guardian:
         guardian.set_caps([200.0])
         killed = own_server()
         os.kill(killed, signal.SIGKILL)
         os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # one that is about to die may still take a request
-        with guard(state_dir, forked, second) as other:
+        with guard(state_dir, second, start_watch=forked.start) as other:
             other.set_caps([190.0])
             assert own_server() != killed
         stopped = own_server()
@@ -87,9 +81,9 @@ def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, s
         with monkeypatch.context() as patch:
             patch.setattr(forked_watchdogs, "ANSWER_WITHIN_S", 0.1)
             with pytest.raises(GuardError, match=r"cannot be started .*: the process that forks watchdogs does not"):
-                guard(state_dir, forked, third).__enter__()
+                guard(state_dir, third, start_watch=forked.start).__enter__()
         assert not psutil.pid_exists(stopped)
-        with guard(state_dir, forked, third) as other:
+        with guard(state_dir, third, start_watch=forked.start) as other:
             other.set_caps([180.0])
         guardian.beat()
         assert guardian.notes == ()  # its watchdog is the first one still
@@ -102,7 +96,7 @@ def test_many_are_started_at_once_and_each_holds_its_own_ends_alone(tmp_path, st
     all_set, end, left = threading.Barrier(len(gpus) + 1), threading.Event(), []
 
     def hold(gpu: GpuInfo) -> None:
-        with guard(state_dir, forked, gpu) as guardian:
+        with guard(state_dir, gpu, start_watch=forked.start) as guardian:
             guardian.set_caps([200.0])
             all_set.wait(60.0)
             end.wait(60.0)

@@ -6,7 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autocap.errors import AutocapError, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Guardian, Settled, settle
-from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, decode, encode, file_name
+from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, decode, file_name
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.state_dir import StateDir
 from tests.doubles import file_device
@@ -32,26 +32,6 @@ DEEP, LONG = "[" * 30_000, "9" * 400
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make device files")
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _folder(path: Path) -> None:
-    (path / "inner").mkdir(parents=True)
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _dangling(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def _circle(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 def _socket(path: Path) -> None:
     before = os.getcwd()
     os.chdir(path.parent)  # a socket's address is short
@@ -63,20 +43,18 @@ def _socket(path: Path) -> None:
         os.chdir(before)
 
 
-def _device(path: Path) -> None:
-    os.mknod(path, 0o20600, os.makedev(1, 5))  # /dev/zero under another name
-
-
-def _huge(path: Path) -> None:
-    path.touch(mode=0o600)
-    os.truncate(path, 1 << 40)
-
-
-def _zeros(path: Path) -> None:
-    path.write_bytes(b"0" * 5000)
-
-
-THINGS = [_fifo, _folder, _endless, _dangling, _circle, _socket, _huge, _zeros, pytest.param(_device, marks=needs_root)]
+THINGS = [
+    pytest.param(os.mkfifo, id="pipe"),
+    pytest.param(lambda path: (path / "inner").mkdir(parents=True), id="folder"),
+    pytest.param(lambda path: path.symlink_to("/dev/zero"), id="endless"),
+    pytest.param(lambda path: path.symlink_to("nowhere"), id="dangling"),
+    pytest.param(lambda path: path.symlink_to(path.name), id="circle"),
+    pytest.param(_socket, id="socket"),
+    pytest.param(lambda path: (path.touch(mode=0o600), os.truncate(path, 1 << 40)), id="huge"),
+    pytest.param(lambda path: path.write_bytes(b"0" * 5000), id="zeros"),
+    # /dev/zero under another name
+    pytest.param(lambda path: os.mknod(path, 0o20600, os.makedev(1, 5)), id="device", marks=needs_root),
+]
 
 
 @pytest.fixture
@@ -216,8 +194,3 @@ def test_a_state_directory_of_any_name_is_made_or_refused(tmp_path, name):
     said = complaint(lambda: StateDir(tmp_path / name).close(), GuardError)
     assert not said or "cannot be used" in said
     assert len(os.listdir(tmp_path)) == (not said)  # none of many parents is made in vain
-
-
-def test_an_entry_is_read_back_as_it_was_sent():
-    entry = replace(ENTRY, next_w=180.0)
-    assert decode(encode(entry)) == entry

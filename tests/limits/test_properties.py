@@ -50,11 +50,16 @@ def test_every_entry_reads_back_as_it_was_written(state: StateDir, entry: Entry)
 
 @given(st.text(max_size=8), st.text(max_size=8))
 @example("\U00100000", "%100000%")
-def test_different_devices_have_different_plain_file_names_that_name_them(
-    state: StateDir, one: str, other: str
-) -> None:
+@example("../../etc/passwd", "..")
+@example("", "a.b")
+@example("intel-rapl:0", "a%2fb")
+@example("Ψ", "a b")
+def test_different_devices_have_different_plain_file_names_that_name_them(state, one, other) -> None:
     name = file_name(one, SUFFIX)
+    stem = name.removesuffix(SUFFIX)
     assert name == Path(name).name
+    assert stem.isascii()
+    assert "." not in stem
     assert Journal(state).device_of(name) == one
     assert (name == file_name(other, SUFFIX)) == (one == other)
 
@@ -104,9 +109,7 @@ def test_an_entry_cut_short_is_damaged(state: StateDir, entry: Entry, cut: int) 
     original_w=watts,
     sets=st.lists(st.tuples(watts, st.sampled_from(["done", "killed before", "killed after", "refused", "restored"]))),
 )
-def test_whatever_was_set_and_whenever_it_is_killed_the_limit_on_the_device_is_known_for_ours(
-    original_w: float, sets: list[tuple[float, str]]
-) -> None:
+def test_whatever_was_set_and_whenever_it_is_killed_the_limit_on_the_device_is_known_for_ours(original_w, sets) -> None:
     entry = Entry(kind="", uuid="", original_w=original_w, boot_id="", owner=ProcessId(1, 1))
     device_w = original_w
     for cap_w, how in sets:

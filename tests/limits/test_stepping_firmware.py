@@ -60,9 +60,7 @@ def test_what_the_card_makes_of_our_limit_is_ours_whenever_it_comes_and_the_limi
 
 @pytest.mark.parametrize("after_s", [0.0, 0.004, 0.02, 0.4, 0.8, 1.2])
 @pytest.mark.parametrize("lag_s", [0.0, 0.008, 0.3, 0.9])
-def test_whenever_the_owner_dies_its_entry_has_the_limit_found_put_back(
-    tmp_path: Path, lag_s: float, after_s: float
-) -> None:
+def test_whenever_the_owner_dies_its_entry_has_the_limit_found_put_back(tmp_path, lag_s, after_s) -> None:
     """As a watchdog does it, and `autocap restore`: from the entry as it stood at that moment."""
     clock = Script()
     with stand(one_card(arrival_mw=ARRIVAL_MW, steps=steps(lag_s)), clock=clock) as made:
@@ -142,9 +140,7 @@ def test_what_comes_later_than_a_second_is_somebody_elses_also_where_a_step_woul
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4])
-def test_sets_that_are_ignored_now_and_then_are_asked_for_again_also_when_limits_are_put_back(
-    tmp_path: Path, share: float
-) -> None:
+def test_sets_that_are_ignored_now_and_then_are_asked_for_again_also_when_limits_are_put_back(tmp_path, share) -> None:
     made = one_card(arrival_mw=ARRIVAL_MW, ignored_share=share)
     with stand(made) as node, guarded(node, tmp_path) as guardian:
         for number in range(20):
@@ -155,13 +151,8 @@ def test_sets_that_are_ignored_now_and_then_are_asked_for_again_also_when_limits
                 assert node.requested_mw() == ARRIVAL_MW
 
 
-def test_a_set_that_is_ignored_each_time_is_asked_for_again_at_growing_intervals_and_then_refused(
-    tmp_path: Path,
-) -> None:
-    with (
-        stand(one_card(arrival_mw=ARRIVAL_MW, limits=Limits.IGNORED)) as made,
-        guarded(made, tmp_path) as guardian,
-    ):
+def test_a_set_that_is_ignored_each_time_is_asked_for_again_at_growing_intervals_and_then_refused(tmp_path) -> None:
+    with stand(one_card(arrival_mw=ARRIVAL_MW, limits=Limits.IGNORED)) as made, guarded(made, tmp_path) as guardian:
         began_s = made.clock.now()
         with pytest.raises(LimitRefused, match=r"cap 170 W was ignored by GPU 0, which stays at 251\.007 W"):
             guardian.set_caps([170.0])

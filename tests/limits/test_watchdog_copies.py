@@ -40,50 +40,26 @@ def _exchange(path: Path) -> None:
     path.mkdir(mode=0o700)
 
 
-def _link(path: Path) -> None:
-    _move(path)
-    path.symlink_to(path.with_name("nowhere"))
-
-
-def _empty(path: Path) -> None:
-    for file in path.iterdir():
-        file.unlink()
-
-
-def _file(path: Path) -> None:
-    _remove(path)
-    path.write_text("in the way")
-
-
-def _scribble(path: Path) -> None:
+def _with_last_w(path: Path, last_w: str) -> None:
     for file in path.glob("*.json"):
-        file.write_bytes(b"\xff" * 100_000)
-
-
-def _folders(path: Path) -> None:
-    names = [file.name for file in path.iterdir()]
-    _empty(path)
-    for name in names:
-        (path / name).mkdir()
-
-
-def _earlier(path: Path) -> None:
-    """Nothing had been set yet."""
-    for file in path.glob("*.json"):
-        file.write_text(file.read_text().replace('"last_w": 200.0', '"last_w": null'))
+        file.write_text(file.read_text().replace('"last_w": 200.0', f'"last_w": {last_w}'))
 
 
 def _older(path: Path) -> None:
     """Another cap was set then."""
-    for file in path.glob("*.json"):
-        file.write_text(file.read_text().replace('"last_w": 200.0', '"last_w": 150.0'))
+    _with_last_w(path, "150.0")
 
 
-def _open(path: Path) -> None:
-    path.chmod(0o777)
-
-
-GONE = [_remove, _move, _exchange, _link, _empty, _file, _scribble, _folders, _earlier, _older, _open]
+GONE = [
+    *(_remove, _move, _exchange, _older),
+    pytest.param(lambda path: (_move(path), path.symlink_to(path.with_name("nowhere"))), id="link"),
+    pytest.param(lambda path: [file.unlink() for file in path.iterdir()], id="empty"),
+    pytest.param(lambda path: (_remove(path), path.write_text("in the way")), id="file"),
+    pytest.param(lambda path: [file.write_bytes(b"\xff" * 100_000) for file in path.glob("*.json")], id="scribble"),
+    pytest.param(lambda path: [(file.unlink(), file.mkdir()) for file in list(path.iterdir())], id="folders"),
+    pytest.param(lambda path: _with_last_w(path, "null"), id="nothing had been set yet"),
+    pytest.param(lambda path: path.chmod(0o777), id="open"),
+]
 
 
 class Scene:
@@ -162,8 +138,7 @@ def test_at_every_moment_of_a_set_either_record_is_enough(state_dir, gpu, told, 
 
 
 @pytest.mark.parametrize(
-    "message",
-    [b"", b"null", b"[" * 60_000, b"\xff" * 65_000, b"{}", b'{"schema": 2}', b"b", b"q" * 100],
+    "message", [b"", b"null", b"[" * 60_000, b"\xff" * 65_000, b"{}", b'{"schema": 2}', b"b", b"q" * 100]
 )
 def test_a_message_that_is_no_entry_leaves_the_former_one_in_force(state_dir, gpu, message):
     with scene(state_dir, gpu, DEAD) as on:
@@ -175,21 +150,20 @@ def test_a_message_that_is_no_entry_leaves_the_former_one_in_force(state_dir, gp
         assert at(gpu, 260.0)()
 
 
-@pytest.mark.parametrize("become", [_remove, _older])
-def test_a_killed_controller_whose_state_directory_has_gone_leaves_no_limit_behind(state_dir, gpu, become):
+@pytest.mark.parametrize(
+    ("become", "signum", "within_s"),
+    [
+        (_remove, signal.SIGKILL, WITHIN_DEATH_S),
+        (_older, signal.SIGKILL, WITHIN_DEATH_S),
+        (_exchange, signal.SIGSTOP, WITHIN_SILENCE_S),
+    ],
+)
+def test_a_controller_whose_state_directory_has_gone_leaves_no_limit_behind(state_dir, gpu, become, signum, within_s):
     with controller(state_dir, gpu, caps="150,200") as process:
         wait_for(process, "set 200")
         become(state_dir)
-        process.kill()
-        eventually(at(gpu, 260.0), WITHIN_DEATH_S + LOADED_S)
-
-
-def test_a_stopped_controller_whose_state_directory_has_gone_leaves_no_limit_behind(state_dir, gpu):
-    with controller(state_dir, gpu) as process:
-        wait_for(process, "set 180")
-        _exchange(state_dir)
-        process.send_signal(signal.SIGSTOP)
-        eventually(at(gpu, 260.0), WITHIN_SILENCE_S + LOADED_S)
+        process.send_signal(signum)
+        eventually(at(gpu, 260.0), within_s + LOADED_S)
 
 
 def test_a_watchdog_that_replaces_another_knows_what_is_set(state_dir, gpu):

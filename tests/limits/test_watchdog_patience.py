@@ -24,11 +24,6 @@ from tests.doubles.waiting import eventually
 from tests.limits.test_watchdog import LOADED_S, WITHIN_SILENCE_S, at
 
 
-@pytest.fixture
-def gpu(tmp_path):
-    return file_device.make(tmp_path)
-
-
 class Signs:
     """Of a controller that stands in the queue for a CPU, until it is not `queued` any more."""
 

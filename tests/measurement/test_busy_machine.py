@@ -78,20 +78,15 @@ def test_a_trial_says_how_much_of_it_was_left_out() -> None:
     rules = ProbeRules(settle_s=0.0, target_stderr=0.0, limit_s=60.0, min_batches=8)
     said = []
     for factor in (1.8, 1.0):
-        probe, meter, t_s, result = (
-            Probe((200.0,), rules, lambda found: Cost(value=1.0, stderr=0.1)),
-            Meter(),
-            0.0,
-            None,
-        )
+        probe = Probe((200.0,), rules, lambda found: Cost(value=1.0, stderr=0.1))
+        meter, t_s, result = Meter(), 0.0, None
         for count in range(140):
             result = result or probe.add(at(meter, t_s, 200.0, count))
             t_s += 0.5 * (factor if count < 40 else 1.0) * float(jittered(1, 0.01)[0])
         said.append(result.reason)
     assert said[1] == "time limit of 60 s"
-    assert re.fullmatch(
-        r"time limit of 60 s; 5\d % of it left out, as other work made iterations longer", said[0] or ""
-    )
+    left_out = r"time limit of 60 s; 5\d % of it left out, as other work made iterations longer"
+    assert re.fullmatch(left_out, said[0] or "")
 
 
 def near(period_s: float, cap_w: float = 200.0, error: float = 0.01) -> Measurement:
@@ -136,8 +131,8 @@ def test_what_windows_wander_by_is_an_error_of_each_and_a_burst_or_a_change_is_n
 
 def test_one_repeat_says_nothing_of_wandering_yet() -> None:
     wander = Wander()
-    wander.add(near(1.0))
-    wander.add(near(1.5))
+    for period_s in (1.0, 1.5):
+        wander.add(near(period_s))
     assert wander.widened(near(1.0)) == near(1.0)
 
 

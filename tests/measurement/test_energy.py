@@ -25,17 +25,19 @@ def test_the_rest_of_the_machine_is_added_to_the_gpus_and_a_meter_of_it_all_stan
 
 
 def test_a_slow_reading_is_held_until_the_stamp_of_the_next() -> None:
-    meter = EnergyMeter()
+    of_node, of_gpu = EnergyMeter(), EnergyMeter()
     for t_s, stamp_s, power_w in ((0.0, 0.0, 100.0), (1.0, 0.0, 100.0), (2.0, 1.5, 300.0)):
-        meter.add(sample(t_s, node=node(stamp_s, power_w, whole=True)))
-    assert meter.energy_j == pytest.approx(1.5 * 100 + 0.5 * 300)
+        of_node.add(sample(t_s, node=node(stamp_s, power_w, whole=True)))
+        of_gpu.add(Sample(t_s=t_s, readings=(Reading(t_s=stamp_s, power_w=power_w),)))
+    assert of_node.energy_j == of_gpu.energy_j == pytest.approx(1.5 * 100 + 0.5 * 300)
 
 
 def test_the_counter_of_a_source_goes_before_its_power() -> None:
-    meter = EnergyMeter()
+    of_node, of_gpus = EnergyMeter(), EnergyMeter()
     for t_s, energy_j in ((0.0, 50.0), (1.0, 80.0), (2.0, 90.0)):
-        meter.add(sample(t_s, node=node(t_s, 1.0, energy_j=energy_j)))
-    assert meter.energy_j == pytest.approx(40.0 + 200.0)
+        of_node.add(sample(t_s, node=node(t_s, 1.0, energy_j=energy_j)))
+        of_gpus.add(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=energy_j),) * 2))
+    assert (of_node.energy_j, of_gpus.energy_j) == (pytest.approx(40.0 + 200.0), pytest.approx(2 * 40.0))
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -85,6 +87,5 @@ def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again(
 def test_a_node_that_draws_less_than_its_gpus_is_doubted() -> None:
     assert implausible(200.0, 200.0) is None
     assert implausible(300.0, 200.0) is None
-    assert implausible(100.0, 200.0) == (
-        "the node's meter reads 100 W while the GPUs alone draw 200 W; let it read the whole machine, in watts"
-    )
+    said = "the node's meter reads 100 W while the GPUs alone draw 200 W; let it read the whole machine, in watts"
+    assert implausible(100.0, 200.0) == said

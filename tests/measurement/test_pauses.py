@@ -13,6 +13,7 @@ from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading, TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.doubles.outcomes import announced
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -21,7 +22,7 @@ CHECKPOINT = Episode(every=170, duration_s=15.0)
 
 
 def spans(outcome: Outcome) -> list[tuple[State, float, float]]:
-    entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    entered = announced(outcome, events.StateEntered)
     ends_s = [*(event.t_s for event in entered[1:]), outcome.wall_s]
     return [(event.state, event.t_s, end_s) for event, end_s in zip(entered, ends_s, strict=True)]
 
@@ -43,7 +44,7 @@ def test_validation_and_checkpoints_are_announced_as_pauses_and_never_measured()
 def test_pauses_are_left_out_of_what_the_run_came_to() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=500, episodes=(VALIDATION,))
     outcome = tune(job, TuneConfig(metric=EDS, observe=True), "golden", seed=1)
-    tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
+    tally = announced(outcome, events.Tally)[-1]
     assert tally.paused_s == pytest.approx(4 * 20 + tally.paused_iterations * RESNET50.time_s(260.0), rel=0.02)
     per_iteration_s = (tally.counted_s - tally.paused_s) / (tally.iterations - tally.paused_iterations)
     assert per_iteration_s == pytest.approx(RESNET50.time_s(260.0), rel=0.005)
@@ -68,16 +69,13 @@ def test_a_window_with_a_disturbance_is_taken_again(what: str) -> None:
     assert outcome.decided.confirmed
 
 
-def test_a_stretch_far_longer_than_the_rest_is_told_from_jitter() -> None:
+def test_a_stretch_far_longer_than_the_rest_is_told_from_jitter_and_from_how_the_job_goes() -> None:
     seconds = np.exp(0.1 * np.random.default_rng(1).standard_normal(400))
     assert not far_longer(seconds, np.ones(400)).any()
     seconds[[50, 200]] = 2.5, 30.0
     assert list(np.flatnonzero(far_longer(seconds, np.ones(400)))) == [50, 200]
-
-
-def test_where_many_iterations_are_long_that_is_how_the_job_goes() -> None:
-    seconds = np.tile([1.0, 1.0, 1.0, 3.0], 25)
-    assert not far_longer(seconds, np.ones(100)).any()
+    many = np.tile([1.0, 1.0, 1.0, 3.0], 25)
+    assert not far_longer(many, np.ones(100)).any()
 
 
 def test_a_draw_that_stays_low_for_longer_than_an_iteration_is_a_pause_before_one_is_overdue() -> None:
@@ -126,7 +124,6 @@ def test_a_job_that_gets_slower_is_seen_in_the_second_of_two_stretches_of_many_i
     for stretch in range(24):
         slower = 1.8 if stretch >= 20 else 1.0
         t_s, count = t_s + 16 * 0.05 * slower, count + 16
-        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
-        watch.add(sample, (Mark(t_s=t_s, iterations=float(count)),), "steps", (200.0,))
+        watch.add(reading(t_s), (Mark(t_s=t_s, iterations=float(count)),), "steps", (200.0,))
         ended.append(watch.ended)
     assert ended == [*20 * [False], True, *3 * [False]]

@@ -95,9 +95,7 @@ def test_a_window_agrees_with_itself_and_knows_when_it_is_broken(samples: list[S
     st.sampled_from([2, 4, 8]),
 )
 @example([0.5] * 9 + [60.0], 300, 8)
-def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(
-    gaps_s: list[float], per_minute: int, batches: int
-) -> None:
+def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(gaps_s, per_minute, batches) -> None:
     window, meter, t_s, count = Window(CAP), Meter(), 0.0, 0
     for gap_s in gaps_s:
         t_s += gap_s
@@ -112,9 +110,7 @@ def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(
 
 
 @given(arbitrary.samples(fewest=20, most=60), flags, st.floats(min_value=1.0, max_value=100.0))
-def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(
-    samples: list[Sample], ends: list[bool], limit_s: float
-) -> None:
+def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(samples, ends, limit_s) -> None:
     rules = ProbeRules(settle_s=0.5, target_stderr=0.1, limit_s=limit_s, min_batches=4)
     probe, meter = Probe(CAP, rules, lambda found: Cost(value=1.0, stderr=found.period_rel_stderr)), Meter()
     for sample, marks in with_marks(samples, ends):
@@ -132,9 +128,7 @@ def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(
     flags,
     st.lists(st.sampled_from(State), min_size=3, max_size=3).map(lambda some: 20 * some),
 )
-def test_no_part_of_the_totals_is_more_than_the_whole(
-    samples: list[Sample], ends: list[bool], states: list[State]
-) -> None:
+def test_no_part_of_the_totals_is_more_than_the_whole(samples, ends, states) -> None:
     totals, metering, steady = RunningTotals(), Metering(), SteadinessWatch(CAP)
     totals.open()
     for (sample, marks), state in zip(with_marks(samples, ends), states, strict=False):
@@ -150,9 +144,7 @@ def test_no_part_of_the_totals_is_more_than_the_whole(
 
 
 @given(st.lists(arbitrary.measurements(cap_w=200.0), min_size=1, max_size=4))
-def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_than_they_scatter(
-    parts: list[Measurement],
-) -> None:
+def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_than_they_scatter(parts) -> None:
     whole = pool(parts)
     for name in ("period_s", "energy_per_iteration_j", "power_w"):
         values = [getattr(part, name) for part in parts]

@@ -47,17 +47,18 @@ def test_what_iterations_drew_is_counted_whenever_the_counter_moved(update_s: fl
     assert tally.counted_j == pytest.approx(159 * tally.counted_s / 0.73, rel=5e-3)
 
 
+def read(t_s: float, power_w: float = 100.0, energy_j: float | None = None, **node: NodeReading) -> Sample:
+    return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w, energy_j=energy_j),), **node)
+
+
 def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_needs() -> None:
     accounts, meter = RunningTotals(), Meter()
     for tick in range(30_000):
-        sample = Sample(t_s=tick * 1.0, readings=(Reading(t_s=tick * 1.0, power_w=100.0),))
-        accounts.add(meter.of(sample), State.HOLDING)
-    last = Sample(t_s=3e4, readings=(Reading(t_s=3e4, power_w=100.0),))
-    accounts.add(meter.of(last, (Mark(t_s=2e4, iterations=5.0),)), State.HOLDING)
+        accounts.add(meter.of(read(tick * 1.0)), State.HOLDING)
+    accounts.add(meter.of(read(3e4), (Mark(t_s=2e4, iterations=5.0),)), State.HOLDING)
     accounts.open()
     assert len(accounts._curve._points) <= 10_000
-    tally = accounts.tally(3e4)
-    assert tally.counted_s == 0.0
+    assert accounts.tally(3e4).counted_s == 0.0
 
 
 def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_counted() -> None:
@@ -65,9 +66,8 @@ def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_count
     for tick in range(1001):
         t_s = tick * 0.1
         node = NodeReading(t_s=t_s, power_w=None if 40 <= t_s < 60 else 400.0, whole=True)
-        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),), node=node)
         marks = (Mark(t_s=t_s, iterations=float(tick // 10)),) if tick and tick % 10 == 0 else ()
-        accounts.add(meter.of(sample, marks), State.HOLDING)
+        accounts.add(meter.of(read(t_s, node=node), marks), State.HOLDING)
         if tick == 0:
             accounts.open()
     tally = accounts.tally(100.0)
@@ -83,7 +83,7 @@ def test_while_the_count_stands_still_nothing_is_counted() -> None:
         t_s = tick * 1.0
         count = {20: 20.0, 40: 20.0, 60: 40.0}.get(tick)  # from 20 s to 40 s the job did something else
         marks = () if count is None else (Mark(t_s=t_s, iterations=count),)
-        totals.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),)), marks), State.HOLDING)
+        totals.add(meter.of(read(t_s), marks), State.HOLDING)
         if tick == 20:
             totals.open()
     tally = totals.tally(60.0)
@@ -94,11 +94,10 @@ def test_while_the_count_stands_still_nothing_is_counted() -> None:
 def test_iterations_between_samples_seconds_apart_get_all_of_their_energy() -> None:
     accounts, meter, count = RunningTotals(), Meter(), 0
     for t_s in range(0, 1000, 5):
-        reading = Reading(t_s=float(t_s), power_w=300.0, energy_j=300.0 * t_s)
         done = int(t_s / 0.7)
         marks = (Mark(t_s=0.7 * done, iterations=float(done)),) if done > count else ()
         count = done
-        accounts.add(meter.of(Sample(t_s=float(t_s), readings=(reading,)), marks), State.HOLDING)
+        accounts.add(meter.of(read(float(t_s), 300.0, 300.0 * t_s), marks), State.HOLDING)
         if t_s == 10:
             accounts.open()
     tally = accounts.tally(1000.0)

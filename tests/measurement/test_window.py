@@ -18,6 +18,10 @@ def collect(window: Window, **job: float) -> Window:
     return window
 
 
+def at_200_w(t_s: float) -> Sample:
+    return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
+
+
 def test_a_constant_job_is_measured_exactly() -> None:
     found = collect(Window((200.0,)), seconds=20.0, period_s=0.5, power_w=200.0).measure()
     assert (found.period_s, found.energy_per_iteration_j) == (pytest.approx(0.5), pytest.approx(100.0))
@@ -38,20 +42,6 @@ def test_constant_power_is_integrated_up_to_both_ends_although_the_sensor_repeat
     assert meter.energy_j == pytest.approx(6000.0)
 
 
-def test_power_is_held_until_the_stamp_of_the_next_reading() -> None:
-    meter = EnergyMeter()
-    meter.add(Sample(t_s=0.0, readings=(Reading(t_s=0.0, power_w=100.0),)))
-    meter.add(Sample(t_s=1.0, readings=(Reading(t_s=0.25, power_w=300.0),)))
-    assert meter.energy_j == pytest.approx(0.25 * 100 + 0.75 * 300)
-
-
-def test_counters_are_preferred_when_every_device_has_one() -> None:
-    meter = EnergyMeter()
-    for t_s, counter_j in [(0.0, 5000.0), (1.0, 5100.0), (2.0, 5250.0)]:
-        meter.add(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=counter_j),) * 2))
-    assert meter.energy_j == pytest.approx(500.0)
-
-
 def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
     window = collect(Window((200.0,)), seconds=10.0)
     window.add(Meter().of(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),))))
@@ -60,31 +50,24 @@ def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
     assert found.reason == "a power reading is missing"
 
 
-def test_a_throttled_device_breaks_the_window() -> None:
-    window = Window((200.0,))
-    for sample in samples(seconds=1.0, throttled=True):
-        window.add(Meter().of(sample))
-    assert window.broken == "the device slowed itself down (thermal or hardware)"
-
-
-def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None:
-    window, progress, meter = Window((200.0,)), StepProgress(), Meter()
+def counted(*shown: tuple[Reading, ...]) -> Window:
+    """A window of a job whose devices show these readings in turn, sample by sample of 0.1 s with a step each."""
+    window, progress, meter = Window((200.0,) * len(shown[0])), StepProgress(), Meter()
     for i in range(200):
-        reading = Reading(t_s=0.1 * i, power_w=100.0, cap_binding=i % 3 > 0)
-        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
-        window.add(meter.of(sample, progress.marks(sample)))
-    found = window.measure()
-    assert found.cap_binding is True
-
-
-def clocked(*clocks_hz: tuple[float | None, ...]) -> Window:
-    """A window of a job whose devices show these clocks in turn, sample by sample."""
-    window, progress, meter = Window((200.0,) * len(clocks_hz[0])), StepProgress(), Meter()
-    for i in range(200):
-        readings = tuple(Reading(t_s=0.1 * i, power_w=100.0, sm_clock_hz=hz) for hz in clocks_hz[i % len(clocks_hz)])
+        readings = tuple(replace(one, t_s=0.1 * i) for one in shown[i % len(shown)])
         sample = Sample(t_s=0.1 * i, readings=readings, steps=StepReading(count=i + 1, t_s=0.1 * i))
         window.add(meter.of(sample, progress.marks(sample)))
     return window
+
+
+def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None:
+    said = [(Reading(t_s=0.0, power_w=100.0, cap_binding=binds),) for binds in (False, True, True)]
+    assert counted(*said).measure().cap_binding is True
+
+
+def clocked(*clocks_hz: tuple[float | None, ...]) -> Window:
+    """A window of a job whose devices show these clocks in turn."""
+    return counted(*(tuple(Reading(t_s=0.0, power_w=100.0, sm_clock_hz=hz) for hz in some) for some in clocks_hz))
 
 
 def test_the_clock_is_the_mean_of_the_slowest_device_at_each_moment() -> None:
@@ -95,15 +78,9 @@ def test_the_clock_is_the_mean_of_the_slowest_device_at_each_moment() -> None:
 
 
 def test_the_clock_before_the_window_began_is_not_in_its_mean() -> None:
-    window, progress, meter = Window((200.0,)), StepProgress(), Meter()
-    for i in range(200):
-        idle = i < 100
-        reading = Reading(t_s=0.1 * i, power_w=100.0, sm_clock_hz=0.3e9 if idle else 1.5e9)
-        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
-        window.add(meter.of(sample, progress.marks(sample)))
+    window = clocked(*[(0.3e9,)] * 100, *[(1.5e9,)] * 100)
     window.trim(10.0)
-    found = window.measure()
-    assert found.sm_clock_hz == pytest.approx(1.5e9)
+    assert window.measure().sm_clock_hz == pytest.approx(1.5e9)
 
 
 @pytest.mark.parametrize("missing", [None, 0.0])
@@ -155,7 +132,7 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
         window.add(meter.of(sample))
     early = [Mark(t_s=1.0 + 0.5 * i, iterations=float(i)) for i in range(11)]
     late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
-    window.add(meter.of(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late))
+    window.add(meter.of(at_200_w(40.05), early + late))
     found = window.measure()
     assert (found.period_s, found.duration_s) == (pytest.approx(0.5), pytest.approx(10.0))
     assert found.energy_per_iteration_j == pytest.approx(100.0)
@@ -196,6 +173,8 @@ def test_the_nodes_energy_is_measured_with_the_gpus_beside_it() -> None:
     found = node_window(1.0, 0.0, 0).measure()
     assert (found.power_w, found.energy_per_iteration_j) == (pytest.approx(800.0), pytest.approx(200.0))
     assert (found.gpu.power_w, found.of_gpus().energy_per_iteration_j) == (pytest.approx(200.0), pytest.approx(50.0))
+    both = pool([found, found])
+    assert (both.power_w, both.gpu.power_w) == (pytest.approx(800.0), pytest.approx(200.0))
 
 
 def test_a_window_with_fewer_fresh_readings_than_batches_is_none_however_many_iterations_it_has() -> None:
@@ -214,20 +193,13 @@ def test_the_stated_error_of_a_slow_meter_is_what_windows_scatter_by() -> None:
     assert 0.8 < np.mean(stated) / (np.std(powers) / np.mean(powers)) < 1.8
 
 
-def test_windows_of_the_node_are_pooled_with_their_gpus() -> None:
-    found = node_window(1.0, 0.0, 0).measure()
-    assert found is not None
-    both = pool([found, found])
-    assert (both.power_w, both.gpu.power_w) == (pytest.approx(800.0), pytest.approx(200.0))
-
-
 def test_an_iteration_that_holds_something_else_is_left_out() -> None:
     window, meter, ends_s = Window((200.0,)), Meter(), [*np.arange(1.0, 11.5, 0.5), *np.arange(31.0, 41.5, 0.5)]
     for tick in range(901):
         t_s = tick * 0.05
-        window.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))))
+        window.add(meter.of(at_200_w(t_s)))
     marks = [Mark(t_s=float(end_s), iterations=float(count)) for count, end_s in enumerate(ends_s)]
-    window.add(meter.of(Sample(t_s=45.05, readings=(Reading(t_s=45.05, power_w=200.0),)), marks))
+    window.add(meter.of(at_200_w(45.05), marks))
     found = window.measure()
     assert (found.period_s, found.iterations) == (pytest.approx(0.5), 40)
 
@@ -254,7 +226,7 @@ def test_activity_is_not_steady_while_iterations_become_faster(later_s: float, s
             count += 1
             marks = [Mark(t_s=t_s, iterations=float(count))]
             next_s = t_s + (0.5 if count <= 4 else later_s)
-        found = found or watch.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),)), marks))
+        found = found or watch.add(meter.of(at_200_w(t_s), marks))
         if count == 9:
             break
     assert (found is not None) is steady

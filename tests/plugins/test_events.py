@@ -3,24 +3,13 @@
 from pathlib import Path
 
 from autocap.events import KINDS, Event, PluginEvent
-from autocap.plugins.fleet.events import (
-    BudgetChanged,
-    BudgetReserved,
-    BudgetShort,
-    BudgetStarted,
-    CapGranted,
-    CapHeld,
-    CapLowered,
-    JobJoined,
-    JobLeft,
-    JobWeighed,
-)
+from autocap.plugins.fleet import events
 from autocap.plugins.recur.events import RecurrenceEnded, RecurrenceStarted
 from autocap.runlog.event_log import read_events
 from tests.runlog.test_runlog import GPU, a_run
 
 BUDGET: list[Event] = [
-    BudgetStarted(
+    events.BudgetStarted(
         t_s=0.0,
         autocap_version="0.1.0",
         started_at="2025-01-02T03:04:05+00:00",
@@ -31,15 +20,15 @@ BUDGET: list[Event] = [
         original_w=(None,),
         schedule="rows.csv",
     ),
-    BudgetReserved(t_s=0.0, reserved_w=12.0),
-    JobJoined(t_s=1.0, name="train.py 9", uuids=("GPU-1",), pid=None, tuned=False),
-    CapGranted(t_s=1.0, name="train.py 9", cap_w=200.0),
-    CapHeld(t_s=1.0, name="train.py 9", cap_w=180.0, slowdown=0.05, slowdown_stderr=0.01),
-    CapLowered(t_s=1.5, name="train.py 9", cap_w=200.0, after_s=0.5),
-    BudgetChanged(t_s=2.0, budget_w=300.0, policy="energy", why="rows.csv says so"),
-    JobWeighed(t_s=2.0, name="train.py 9", weight=2.0, why="root"),
-    BudgetShort(t_s=2.0, short_w=10.0, pause=("train.py 9",)),
-    JobLeft(t_s=3.0, name="train.py 9", why="it computes no more"),
+    events.BudgetReserved(t_s=0.0, reserved_w=12.0),
+    events.JobJoined(t_s=1.0, name="train.py 9", uuids=("GPU-1",), pid=None, tuned=False),
+    events.CapGranted(t_s=1.0, name="train.py 9", cap_w=200.0),
+    events.CapHeld(t_s=1.0, name="train.py 9", cap_w=180.0, slowdown=0.05, slowdown_stderr=0.01),
+    events.CapLowered(t_s=1.5, name="train.py 9", cap_w=200.0, after_s=0.5),
+    events.BudgetChanged(t_s=2.0, budget_w=300.0, policy="energy", why="rows.csv says so"),
+    events.JobWeighed(t_s=2.0, name="train.py 9", weight=2.0, why="root"),
+    events.BudgetShort(t_s=2.0, short_w=10.0, pause=("train.py 9",)),
+    events.JobLeft(t_s=3.0, name="train.py 9", why="it computes no more"),
 ]
 
 RECURRING: list[Event] = [

@@ -13,9 +13,7 @@ HOURLY = Quote(kind=PRICE, values=((0.0, 0.2), (3600.0, -0.01), (7200.0, 0.3)), 
     ("t_s", "value", "ends_s"),
     [(-1.0, None, None), (0.0, 0.2, 3600.0), (3600.0, -0.01, 7200.0), (10799.0, 0.3, 10800.0), (10800.0, None, None)],
 )
-def test_a_value_is_in_force_from_its_time_to_the_next_ones(
-    t_s: float, value: float | None, ends_s: float | None
-) -> None:
+def test_a_value_is_in_force_from_its_time_to_the_next_ones(t_s, value, ends_s) -> None:
     assert (HOURLY.at(t_s), HOURLY.ends_s(t_s)) == (value, ends_s)
 
 
@@ -35,8 +33,6 @@ def test_what_comes_begins_with_the_rest_of_the_value_in_force() -> None:
         (CARBON, ((0.0, -1.0),), 1.0, "carbon is never below 0 g per kWh"),
     ],
 )
-def test_what_is_no_quote_is_refused(
-    kind: str, values: tuple[tuple[float, float], ...], until_s: float, message: str
-) -> None:
+def test_what_is_no_quote_is_refused(kind, values, until_s, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Quote(kind=kind, values=values, until_s=until_s)

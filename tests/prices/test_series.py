@@ -24,8 +24,7 @@ def test_rows_hold_until_the_next_and_nothing_is_known_from_an_empty_one_on() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "until_s"),
-    [("2026-01-31T16:00Z,5", 3600.0), ("2026-01-31T16:00Z,5\n2026-01-31T16:15Z,6", 1800.0)],
+    ("text", "until_s"), [("2026-01-31T16:00Z,5", 3600.0), ("2026-01-31T16:00Z,5\n2026-01-31T16:15Z,6", 1800.0)]
 )
 def test_the_last_row_holds_as_long_as_the_one_before_and_a_lone_one_for_an_hour(text: str, until_s: float) -> None:
     series = parse(f"time,g/kWh\n{text}\n".encode(), "rows", CARBON)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
@@ -13,6 +12,7 @@ from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, BestProgress, Progre
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import tune
+from tests.doubles.outcomes import warnings
 
 SENSOR = PRESETS["a100"].info()
 
@@ -84,9 +84,8 @@ def test_an_aperiodic_signal_is_given_up_in_time_with_what_would_help() -> None:
     progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 62.0, clock_hz=1.4e9)
     assert progress.kind == "speed"
     assert (progress.notice or "").startswith("no period in the power signal (")
-    assert (progress.notice or "").endswith(
-        f", so iterations are counted by speed, with low confidence; better {HAVE_COUNTED}"
-    )
+    said = f", so iterations are counted by speed, with low confidence; better {HAVE_COUNTED}"
+    assert (progress.notice or "").endswith(said)
 
 
 def test_run_that_waits_less_than_it_looks_for_steps_is_told_of_the_period() -> None:
@@ -111,7 +110,7 @@ def test_what_is_worth_waiting_for_is_said_and_waited_for_beyond_the_longest_wai
     idle = SimulatedJob(profile=profiles.load("quadro-rtx-6000/alexnet"), start_s=1000.0)
     config = TuneConfig(metric=Metric(name="eds", k=2.0), wait_s=30.0)
     outcome = tune(idle, config, "golden", progress=Hopeful(), end_s=80.0)
-    said, failed = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    said, failed = warnings(outcome)
     assert said == "something shows"
     assert failed.startswith("no optimiser step was seen within 50 s, so nothing is tuned; ")
 
@@ -121,7 +120,7 @@ def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/alexnet"))  # an iteration takes 0.1 s
     config = TuneConfig(metric=Metric(name="eds", k=2.0), wait_s=30.0)
     outcome = tune(job, config, "golden", node=SimulatedNode(sensor=PRESETS["turing"]), progress=progress, end_s=60.0)
-    (warning,) = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    (warning,) = warnings(outcome)
     assert warning == (
         "no period in the power signal (ambiguous): it may be a beat: its phase goes ahead and back with "
         f"the sensor's clock within 30 s, so nothing is tuned; pass --progress speed, or {HAVE_COUNTED}"

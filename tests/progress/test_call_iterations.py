@@ -1,7 +1,6 @@
 """Calls of which many make an iteration, and calls that cost too much to be counted all the time; the kernel itself is
 a double here."""
 
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,22 +12,23 @@ from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.stamps import CallStamps
 from autocap.progress.calls.target import CallTarget
 from autocap.progress.counter import IterationCounter
-from autocap.records import Reading, Sample
-from tests.doubles.called import CalledJob, CalledProcess, CalledThread
+from autocap.records import Sample
+from tests.doubles import called
 
 ROOT = ProcessId(1, 1)
 LAUNCHES = CallTarget(library="libcuda.so", symbol="cuLaunchKernel", what="call of cuLaunchKernel in libcuda.so")
 _SAMPLE_S = 0.1
+REMARK = "40 calls of cuLaunchKernel are taken for an iteration, as they repeat after so many"
 
 
 class Launching:
     """A job whose processes launch so many kernels an iteration. iterations: that each has begun."""
 
     def __init__(self, calls: int, iteration_s: float, *, processes: int = 1, cost_s: float = 1e-6) -> None:
-        threads = [CalledThread() for _ in range(processes)]
+        threads = [called.CalledThread() for _ in range(processes)]
         ranks = [None] if processes == 1 else range(processes)
-        made = {n + 1: CalledProcess({n + 1: threads[n]}, rank=rank) for n, rank in enumerate(ranks)}
-        self.job = CalledJob(made, cost_s=cost_s)
+        made = {n + 1: called.CalledProcess({n + 1: threads[n]}, rank=rank) for n, rank in enumerate(ranks)}
+        self.job = called.CalledJob(made, cost_s=cost_s)
         self._threads, self._calls, self.iteration_s = threads, calls, iteration_s
         self._rng, self._next_s, self._coming = np.random.default_rng(1), self.job.now_s, list[float]()
         self.iterations = 0
@@ -57,15 +57,11 @@ def counting(launching: Launching) -> CallCounter:
 
 
 def samples(launching: Launching, source: CallCounter | IterationCounter, seconds: float) -> Iterator[Sample]:
-    """Its power repeats nothing."""
     end_s = launching.job.now_s + seconds
     while launching.job.now_s < end_s:
         launching.wait(_SAMPLE_S)
-        reading = Reading(t_s=launching.job.now_s, power_w=200.0, requested_w=300.0)
-        yield Sample(t_s=launching.job.now_s, readings=(reading,), steps=source.read(0.0))
-    for one in threading.enumerate():  # what is dropped is closed elsewhere
-        if one.name == "calls that are counted no more":
-            one.join()
+        yield called.counted_sample(launching.job, source)
+    called.await_dropped_calls()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -78,33 +74,24 @@ def test_an_iteration_is_as_many_launches_as_repeat(processes: int) -> None:
     begun, last = seen[first], seen[-1]
     assert (last.t_s - begun.t_s) / (last.count - begun.count) == pytest.approx(0.2, rel=0.01)
     assert last.count == pytest.approx(launching.iterations, abs=2)
-    assert counter.remarks == ("40 calls of cuLaunchKernel are taken for an iteration, as they repeat after so many",)
+    assert counter.remarks == (REMARK,)
     assert counter.trouble is None
 
 
 def test_until_that_is_known_nothing_is_counted_and_it_is_said_why() -> None:
     launching = Launching(40, 0.2)
-    with IterationCounter(
-        "calls:libcuda.so:cuLaunchKernel",
-        ours=False,
-        new_calls=lambda target: CallCounter(target, launching.job, launching.job.now, launching.wait),
-        now=launching.job.now,
-    ) as source:
+    with called.iteration_counter("calls:libcuda.so:cuLaunchKernel", launching.job, pause=launching.wait) as source:
         source.follow(ROOT)
         progress = source.progress(PRESETS["a100"].info())
         said = {progress.trouble for sample in samples(launching, source, 4.0) if not progress.marks(sample)}
         assert "how many calls of cuLaunchKernel make an iteration is not known yet" in said
         assert (progress.trouble, progress.kind) == (None, "calls")
-        assert source.remarks == counting_remarks(40)
-
-
-def counting_remarks(calls: int) -> tuple[str, ...]:
-    return (f"{calls} calls of cuLaunchKernel are taken for an iteration, as they repeat after so many",)
+        assert source.remarks == (REMARK,)
 
 
 @pytest.mark.parametrize("scatter", [0.01, 0.4])
 def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> None:
-    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
+    job, rng = called.CalledJob({1: called.CalledProcess({1: called.CalledThread()})}), np.random.default_rng(1)
     counter = CallCounter(LAUNCHES, job, job.now, job.pause)
     counter.watch(ROOT)
     for _ in range(60):
@@ -117,25 +104,15 @@ def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> N
 
 
 def test_bursts_in_which_nothing_repeats_are_left_to_the_period() -> None:
-    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
-    with IterationCounter(
-        "calls:libcuda.so:cuLaunchKernel",
-        ours=False,
-        new_calls=lambda target: CallCounter(target, job, job.now, job.pause),
-        now=job.now,
-    ) as source:
+    job, rng = called.CalledJob({1: called.CalledProcess({1: called.CalledThread()})}), np.random.default_rng(1)
+    with called.iteration_counter("calls:libcuda.so:cuLaunchKernel", job) as source:
         source.follow(ROOT)
         progress = source.progress(PRESETS["a100"].info())
         for _ in range(300):
             job.now_s += rng.exponential(0.3)
             for at in range(rng.integers(1, 60)):
                 job.processes_by_pid[1].threads[1].call(job.now_s + 2e-5 * at)
-            sample = Sample(
-                t_s=job.now_s,
-                readings=(Reading(t_s=job.now_s, power_w=200.0, requested_w=300.0),),
-                steps=source.read(0.0),
-            )
-            assert not progress.marks(sample)
+            assert not progress.marks(called.counted_sample(job, source))
         assert progress.kind == "period"
         assert source.fault == (
             "calls are not counted: cuLaunchKernel is called in bursts in which nothing repeats, so how many calls "

@@ -1,7 +1,5 @@
 """Calls that the kernel counts, made into one count of the job's; the kernel itself is a double here."""
 
-import threading
-
 import pytest
 
 from autocap.devices.model.sensor import PRESETS
@@ -10,44 +8,37 @@ from autocap.job.processes import ProcessId
 from autocap.progress import COUNTED, Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD, CallsUnavailable, CallTarget, call_target
-from autocap.progress.counter import IterationCounter
-from autocap.records import Reading, Sample, StepReading
-from tests.doubles.called import CalledJob, CalledProcess, CalledThread
+from autocap.records import Sample, StepReading
+from tests.doubles import called
 
 ROOT = ProcessId(1, 1)
 
 
-def job_of(*processes: CalledProcess, cost_s: float = 2e-6) -> CalledJob:
+def job_of(*processes: called.CalledProcess, cost_s: float = 2e-6) -> called.CalledJob:
     """Each process is known by the number of its first thread."""
-    return CalledJob({next(iter(each.threads)): each for each in processes}, cost_s=cost_s)
+    return called.CalledJob({next(iter(each.threads)): each for each in processes}, cost_s=cost_s)
 
 
-def one_thread(tid: int = 1, rank: int | None = None) -> CalledProcess:
-    return CalledProcess({tid: CalledThread()}, rank=rank)
+def one_thread(tid: int = 1, rank: int | None = None) -> called.CalledProcess:
+    return called.CalledProcess({tid: called.CalledThread()}, rank=rank)
 
 
-def watching(job: CalledJob) -> CallCounter:
+def watching(job: called.CalledJob) -> CallCounter:
     counter = CallCounter(TORCH_BACKWARD, job, job.now, job.pause)
     counter.watch(ROOT)
     return counter
 
 
-def sampled(job: CalledJob, counting: IterationCounter) -> Sample:
-    """Its power repeats nothing."""
-    reading = Reading(t_s=job.now_s, power_w=200.0, requested_w=300.0)
-    return Sample(t_s=job.now_s, readings=(reading,), steps=counting.read(0.0))
-
-
-def go_on(job: CalledJob, counter: CallCounter, seconds: float, *calling: CalledThread, every_s: float = 0.5) -> None:
+def go_on(
+    job: called.CalledJob, counter: CallCounter, seconds: float, *calling: called.CalledThread, every_s: float = 0.5
+) -> None:
     """The threads call the function, and the counter is read in between."""
     for _ in range(round(seconds / every_s)):
         job.now_s += every_s
         for thread in calling:
             thread.call(job.now_s - 0.1)
         counter.read(0.0)
-    for one in threading.enumerate():  # what is dropped is closed elsewhere
-        if one.name == "calls that are counted no more":
-            one.join()
+    called.await_dropped_calls()
 
 
 def test_the_count_and_the_time_of_the_last_call_are_the_jobs() -> None:
@@ -69,9 +60,7 @@ def test_nothing_is_said_before_it_is_known_how_often_the_function_is_called() -
 
 
 @pytest.mark.parametrize(("rate_hz", "refused"), [(2400, False), (2700, True)])
-def test_a_function_that_would_cost_more_than_half_a_percent_of_the_time_is_refused(
-    rate_hz: int, refused: bool
-) -> None:
+def test_a_function_that_would_cost_more_than_half_a_percent_of_the_time_is_refused(rate_hz, refused) -> None:
     job = job_of(one_thread())
     counter = watching(job)
     job.processes_by_pid[1].threads[1].call(job.now_s, rate_hz)
@@ -119,7 +108,7 @@ def test_of_several_ranks_the_slowest_counts() -> None:
 
 
 def test_processes_that_appear_later_are_counted() -> None:
-    launcher = CalledProcess({1: CalledThread()}, has_library=False)
+    launcher = called.CalledProcess({1: called.CalledThread()}, has_library=False)
     job = job_of(launcher)
     counter = watching(job)
     assert counter.trouble == "no process of the job has loaded libtorch_cpu.so"
@@ -132,7 +121,7 @@ def test_processes_that_appear_later_are_counted() -> None:
 
 
 def test_a_process_that_hides_what_it_has_loaded_is_the_reason_only_where_no_other_one_is_counted_in() -> None:
-    job = job_of(CalledProcess({1: CalledThread()}, is_hidden=True))
+    job = job_of(called.CalledProcess({1: called.CalledThread()}, is_hidden=True))
     counter = watching(job)
     assert counter.trouble == "process 1 hides what it has loaded; run autocap as root"
     job.processes_by_pid[2] = one_thread(2)
@@ -141,14 +130,14 @@ def test_a_process_that_hides_what_it_has_loaded_is_the_reason_only_where_no_oth
 
 
 def test_a_process_without_the_library_is_asked_ever_more_rarely() -> None:
-    job = job_of(CalledProcess({1: CalledThread()}, has_library=False))
+    job = job_of(called.CalledProcess({1: called.CalledThread()}, has_library=False))
     counter = watching(job)
     go_on(job, counter, 120.0)
     assert job.looks < 10
 
 
 def test_threads_that_take_no_part_are_let_go() -> None:
-    job = job_of(CalledProcess({tid: CalledThread() for tid in range(1, 9)}), one_thread(20))
+    job = job_of(called.CalledProcess({tid: called.CalledThread() for tid in range(1, 9)}), one_thread(20))
     counter = watching(job)
     assert job.watched == {1, 2, 3, 4, 20}
     go_on(job, counter, 6.0, job.processes_by_pid[1].threads[2])
@@ -156,7 +145,7 @@ def test_threads_that_take_no_part_are_let_go() -> None:
 
 
 def test_where_none_of_the_watched_calls_others_are_tried_in_turn() -> None:
-    job = job_of(CalledProcess({tid: CalledThread() for tid in range(1, 13)}))
+    job = job_of(called.CalledProcess({tid: called.CalledThread() for tid in range(1, 13)}))
     counter, caller = watching(job), job.processes_by_pid[1].threads[11]
     go_on(job, counter, 60.0, caller)
     reading = counter.read(0.0)
@@ -165,7 +154,7 @@ def test_where_none_of_the_watched_calls_others_are_tried_in_turn() -> None:
 
 
 def test_where_the_calls_move_to_another_thread_they_are_found_again_and_the_count_goes_on() -> None:
-    job = job_of(CalledProcess({tid: CalledThread() for tid in range(1, 7)}))
+    job = job_of(called.CalledProcess({tid: called.CalledThread() for tid in range(1, 7)}))
     counter, threads = watching(job), job.processes_by_pid[1].threads
     go_on(job, counter, 20.0, threads[1])
     assert job.watched == {1}
@@ -177,7 +166,7 @@ def test_where_the_calls_move_to_another_thread_they_are_found_again_and_the_cou
 
 
 def test_the_calls_of_a_thread_that_has_ended_still_count() -> None:
-    job = job_of(CalledProcess({1: CalledThread(), 2: CalledThread()}))
+    job = job_of(called.CalledProcess({1: called.CalledThread(), 2: called.CalledThread()}))
     counter, threads = watching(job), job.processes_by_pid[1].threads
     go_on(job, counter, 3.0, threads[2])
     threads[2].is_alive = False
@@ -190,7 +179,7 @@ def test_threads_that_come_and_go_are_refused() -> None:
     job = job_of(one_thread())
     counter, threads = watching(job), job.processes_by_pid[1].threads
     for tid in range(2, 30):
-        threads[tid] = CalledThread()
+        threads[tid] = called.CalledThread()
         go_on(job, counter, 2.0, threads[tid])
         threads[tid].is_alive = False
     assert counter.hopeless
@@ -198,7 +187,7 @@ def test_threads_that_come_and_go_are_refused() -> None:
 
 
 def test_nothing_stays_watched_at_the_end() -> None:
-    job = job_of(CalledProcess({tid: CalledThread() for tid in range(1, 5)}))
+    job = job_of(called.CalledProcess({tid: called.CalledThread() for tid in range(1, 5)}))
     with watching(job) as counter:
         assert job.watched
     go_on(job, counter, 0.5)
@@ -231,21 +220,15 @@ def test_a_library_is_known_by_its_name_or_its_whole_path(library: str, path: st
 class TestIterationCounter:
     """What it makes of `--progress`."""
 
-    @staticmethod
-    def counter(job: CalledJob, kind: str = "auto", *, ours: bool = False) -> IterationCounter:
-        return IterationCounter(
-            kind, ours=ours, new_calls=lambda target: CallCounter(target, job, job.now, job.pause), now=job.now
-        )
-
     def test_attach_counts_calls_as_soon_as_it_can(self) -> None:
         job = job_of(one_thread())
-        with self.counter(job) as counting:
+        with called.iteration_counter("auto", job) as counting:
             counting.follow(ROOT)
             progress = counting.progress(PRESETS["a100"].info())
             for _ in range(4):
                 job.now_s += 0.5
                 job.processes_by_pid[1].threads[1].call(job.now_s)
-                sample = sampled(job, counting)
+                sample = called.counted_sample(job, counting)
                 marks = progress.marks(sample)
             assert marks == (Mark(t_s=job.now_s, iterations=4.0),)
             assert (progress.kind, progress.confidence, counting.fault) == ("calls", "high", None)
@@ -255,7 +238,7 @@ class TestIterationCounter:
     def test_attach_does_without_and_says_why(self, refusal: str | None) -> None:
         job = job_of(one_thread())
         job.refusal, job.processes_by_pid[1].has_library = refusal, refusal is not None
-        with self.counter(job) as counting:
+        with called.iteration_counter("auto", job) as counting:
             counting.follow(ROOT)
             why = refusal or "no process of the job has loaded libtorch_cpu.so"
             assert counting.fault == f"calls are not counted: {why}, so iterations are looked for in the power"
@@ -265,30 +248,33 @@ class TestIterationCounter:
     def test_a_library_that_is_loaded_later_is_counted_in_after_all(self) -> None:
         job = job_of(one_thread())
         job.processes_by_pid[1].has_library = False
-        with self.counter(job) as counting:
+        with called.iteration_counter("auto", job) as counting:
             counting.follow(ROOT)
             progress = counting.progress(PRESETS["a100"].info())
             job.processes_by_pid[1].has_library = True
             for _ in range(30):
                 job.now_s += 0.5
                 job.processes_by_pid[1].threads[1].call(job.now_s)
-                progress.marks(sampled(job, counting))
+                progress.marks(called.counted_sample(job, counting))
             assert progress.kind == "calls"
             assert counting.fault is None
 
     def test_what_was_asked_for_is_refused_with_an_error_where_it_cannot_be(self) -> None:
         job = job_of(one_thread())
         job.processes_by_pid[1].has_library = False
-        with self.counter(job, "calls") as counting, pytest.raises(CallsUnavailable, match="; choose another --prog"):
+        with (
+            called.iteration_counter("calls", job) as counting,
+            pytest.raises(CallsUnavailable, match="; choose another --prog"),
+        ):
             counting.follow(ROOT)
         job.refusal = "the kernel does not let autocap count calls"
         for ours in (True, False):
-            with pytest.raises(AutocapError, match="does not let"), self.counter(job, "calls", ours=ours):
+            with pytest.raises(AutocapError, match="does not let"), called.iteration_counter("calls", job, ours=ours):
                 pass
 
     def test_a_child_is_counted_in_from_the_first_reading_on(self) -> None:
         job = job_of(one_thread())
-        with self.counter(job, "calls:libx.so:run", ours=True) as counting:
+        with called.iteration_counter("calls:libx.so:run", job, ours=True) as counting:
             counting.follow(ROOT)
             assert not job.watched
             counting.read(0.0)
@@ -297,26 +283,26 @@ class TestIterationCounter:
 
     def test_where_counting_comes_to_cost_too_much_the_period_is_looked_for_from_then_on(self) -> None:
         job = job_of(one_thread())
-        with self.counter(job) as counting:
+        with called.iteration_counter("auto", job) as counting:
             counting.follow(ROOT)
             progress, thread = counting.progress(PRESETS["a100"].info()), job.processes_by_pid[1].threads[1]
             for calls, kind in ((1, "calls"), (1, "calls"), (1, "calls"), (9000, "period")):
                 job.now_s += 1.0
                 thread.call(job.now_s, calls)
-                progress.marks(sampled(job, counting))
+                progress.marks(called.counted_sample(job, counting))
                 assert progress.kind == kind
             assert (counting.fault or "").startswith("calls are counted no more: _ZN5torch8autograd6Engine7executeE is")
             assert (counting.fault or "").endswith("called less often, so iterations are looked for in the power")
 
     def test_a_child_whose_steps_nobody_sees_has_its_calls_counted(self) -> None:
         job = job_of(one_thread())
-        with self.counter(job, ours=True) as counting:
+        with called.iteration_counter("auto", job, ours=True) as counting:
             counting.follow(ROOT)
             progress, began_s = counting.progress(PRESETS["a100"].info()), job.now_s
             while job.now_s < began_s + 25.0:
                 job.processes_by_pid[1].threads[1].call(job.now_s)
                 job.now_s += 0.5
-                progress.marks(sampled(job, counting))
+                progress.marks(called.counted_sample(job, counting))
                 assert bool(job.watched) == (job.now_s > began_s + 15.5)
             assert progress.kind == "calls"
 
@@ -325,5 +311,4 @@ def test_steps_and_calls_are_not_taken_for_each_other() -> None:
     steps, calls = StepProgress(), StepProgress("calls", "call")
     for count, of_calls in ((3, True), (4, False), (5, True)):
         sample = Sample(t_s=float(count), readings=(), steps=StepReading(count=count, t_s=1.0, of_calls=of_calls))
-        assert bool(calls.marks(sample)) == of_calls
-        assert bool(steps.marks(sample)) != of_calls
+        assert (bool(calls.marks(sample)), bool(steps.marks(sample))) == (of_calls, not of_calls)

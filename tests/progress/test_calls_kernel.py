@@ -223,10 +223,7 @@ def test_after_sigkill_of_the_counter_the_job_is_as_it_was(job: Job) -> None:
         (errno.EPERM, "the kernel does not let autocap count calls (Operation not permitted); run it as root or with "),
         (errno.ENOSYS, "perf_event_open is switched off here (Function not implemented); run autocap outside"),
         (errno.EMFILE, "a descriptor a thread of the job is needed (Too many open files); raise the limit: ulimit -n"),
-        (
-            errno.EINVAL,
-            "the kernel cannot stop at that function's first instruction (Invalid argument); choose",
-        ),
+        (errno.EINVAL, "the kernel cannot stop at that function's first instruction (Invalid argument); choose"),
         (errno.ENOSPC, "the calls cannot be counted: perf_event_open: No space left on device"),
     ],
 )

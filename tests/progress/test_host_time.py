@@ -51,22 +51,18 @@ def _this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autocap.progress.host_time.tree", lambda job: (own_identity(),))
 
 
-def test_what_lies_between_two_looks_is_an_average_in_cpus() -> None:
+def test_what_lies_between_two_looks_is_an_average_in_cpus_and_a_number_given_again_takes_nothing_back() -> None:
     load = looked(5.0, 5.05, 5.25, 5.25)
     assert load.cpus == pytest.approx([0.5, 2.0, 0.0])
     assert load.t_s == pytest.approx([0.1, 0.2, 0.3])
     assert load.most == os.cpu_count()
+    assert looked(5.0, 5.1, 0.0, 0.05).cpus == pytest.approx([1.0, 0.0, 0.5])  # another process has it by now
 
 
 def test_where_nothing_is_to_be_seen_there_is_no_witness() -> None:
     assert looked(5.0, 5.1) is None  # too few looks
     assert looked(5.0, 5.1, -1.0) is None  # it has ended
     assert looked(5.0, 5.1, 5.2, job=False) is None  # on another machine
-
-
-def test_a_number_that_another_process_has_by_now_takes_nothing_back() -> None:
-    load = looked(5.0, 5.1, 0.0, 0.05)
-    assert load.cpus == pytest.approx([1.0, 0.0, 0.5])
 
 
 class Blocking:

@@ -41,9 +41,7 @@ WINDOWS_S = {"20ms_3090": 0.1, "20ms_a100": 0.025, "5050_a100": 0.025, "step_k40
 
 @pytest.mark.parametrize(("span_s", "known"), [(20.0, True), (40.0, False)])
 @pytest.mark.parametrize("log", WINDOWS_S)
-def test_nothing_in_the_logs_of_real_cards_under_fast_waves_and_steps_is_a_period(
-    log: str, span_s: float, known: bool
-) -> None:
+def test_nothing_in_the_logs_of_real_cards_under_fast_waves_and_steps_is_a_period(log, span_s, known) -> None:
     trace = read(LOGS / f"{log}.csv")
     part = trace.split(span_s)[0] if trace.end_s - trace.start_s > span_s else trace
     witnesses = part.witnesses
@@ -151,27 +149,17 @@ def test_a_trial_is_for_periods_that_fast_loads_would_lengthen_by_much_more_than
     assert long.reason.endswith("; an energy counter, or one trial at another cap would decide it")
 
 
-def test_a_beat_that_lengthens_at_a_cap_as_a_cycle_does_is_shown_by_its_clock_and_by_the_counter() -> None:
-    """Of 4.8 cycles of a load that feels a fifth of what the clock loses, which a trial alone had proven."""
-    found = looked_at("set", "fast", "20 ms", "trial", 0.015826025571729466, 5202, 6, 55, 55)
-    assert not found.called
-
-
 def test_stamps_without_any_scatter_show_no_beat() -> None:
     """An energy counter's own moves, which are regular in the simulation: their rounding is no clock."""
     readings = seen(0.52, "counter")
     assert detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=UPDATE_S).verdict is Verdict.PERIODIC
 
 
-def test_utilisation_verifies_nothing_beside_a_sensor_that_is_not_known() -> None:
-    estimate = judged(0.52, busy=True, window_s=0.0)
-    assert not estimate.verified
-
-
-def test_a_sharp_edge_excludes_a_beat_where_the_sensors_window_is_known() -> None:
+def test_a_sharp_edge_excludes_a_beat_where_the_sensors_window_is_known_and_utilisation_where_it_is_not_none() -> None:
     estimate = judged(0.52)
     assert estimate.verdict is Verdict.PERIODIC
     assert estimate.verified
+    assert not judged(0.52, busy=True, window_s=0.0).verified
 
 
 @pytest.mark.parametrize("name", ["frequent checkpoints", "steps of 2 to 3 readings"])
@@ -203,9 +191,7 @@ def looked_at(family: str, waveform: str, sensor: str, column: str, period_s: fl
 
 
 @pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
-def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_it_at_the_same_time(
-    sensor: str,
-) -> None:
+def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_it_at_the_same_time(sensor) -> None:
     found = looked_at("set", "near-flat", sensor, "20 ms", 0.5, 1)
     assert found.called
     assert not found.wrong
@@ -213,63 +199,41 @@ def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_
 
 
 @pytest.mark.parametrize("period_s", [0.0552, 0.0542, 0.0262, 0.0174])
-def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(
-    period_s: float,
-) -> None:
+def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(period_s) -> None:
     """Both average over all of the time, and move as often: of sizes alone every one of these is a cycle."""
     for seed in range(3):
         assert not looked_at("judged", "fast", "100 ms", "counter", period_s, seed).called
 
 
 @pytest.mark.parametrize(
-    ("column", "period_s", "seed"),
+    ("family", "waveform", "sensor", "column", "period_s", "seed", "mistake"),
     [
-        ("window", 0.08581713056956701, (5100, 6, 105, 49)),  # a beat of 6.02 updates: edges that were made up
-        ("window", 0.09008397408985203, (4411, 6, 57, 1)),  # of 9.07, whose phase walks about as far meanwhile
-        ("counter", 0.061538310291182854, (5200, 6, 86, 30)),  # of 8.01
-        ("20 ms", 0.17984962952384465, (5201, 6, 78, 22)),  # five cycles in nine updates
+        # The few phases that a whole number of updates shows: of 6.02, where edges were made up,
+        ("set", "fast", "25 of 100 ms", "window", 0.08581713056956701, (5100, 6, 105, 49), "called"),
+        # of 9.07, whose phase walks about as far meanwhile, of 8.01, and five cycles in nine updates.
+        ("set", "fast", "25 of 100 ms", "window", 0.09008397408985203, (4411, 6, 57, 1), "called"),
+        ("set", "fast", "25 of 100 ms", "counter", 0.061538310291182854, (5200, 6, 86, 30), "called"),
+        ("set", "fast", "25 of 100 ms", "20 ms", 0.17984962952384465, (5201, 6, 78, 22), "called"),
+        # A waveform mostly made of what takes two updates: a beat of 23.3 with sharp edges.
+        ("judged", "fast", "25 of 100 ms", "window", 0.19405185684149992, (4411, 6, 58, 2), "proven"),
+        # A beat that lengthens at a cap as a cycle does, of 4.8 cycles of a load that feels a fifth of what the clock
+        # loses: its clock and the counter show it.
+        ("set", "fast", "20 ms", "trial", 0.015826025571729466, (5202, 6, 55, 55), "called"),
+        # Parts of an iteration, each faster than two readings, whose beat of three to five updates walks as it does.
+        ("judged", "accumulation of 3", "25 of 100 ms", "alone", 0.3902, (881, 3), "wrong"),
+        ("judged", "accumulation of 3", "25 of 100 ms", "alone", 0.4205, (881, 57), "wrong"),
+        ("set", "accumulation of 4", "25 of 100 ms", "alone", 0.525, (881, 2), "wrong"),
+        # Five or seven cycles of which none shows clearly, taken for one.
+        ("set", "near-flat", "25 of 100 ms", "20 ms", 0.46655924238117114, (5202, 5, 61, 1), "called"),
+        ("set", "near-flat", "25 of 100 ms", "20 ms", 0.4024167459066621, (5302, 5, 60, 0), "called"),
+        # And five in a whole number of updates: their third harmonic is beyond the sensor for one cycle.
+        ("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, (5101, 5, 67, 1), "wrong"),
     ],
 )
-def test_what_lies_between_the_few_phases_that_a_whole_number_of_updates_shows_proves_nothing(
-    column: str, period_s: float, seed: tuple[int, ...]
+def test_what_was_once_mistaken_for_a_period_is_not_any_more(
+    family, waveform, sensor, column, period_s, seed, mistake
 ) -> None:
-    assert not looked_at("set", "fast", "25 of 100 ms", column, period_s, *seed).called
-
-
-def test_nor_does_a_waveform_that_is_mostly_made_of_what_takes_two_updates() -> None:
-    """A load of two updates and a bit, of which a beat of 23.3 with sharp edges had been proven."""
-    assert not looked_at("judged", "fast", "25 of 100 ms", "window", 0.19405185684149992, 4411, 6, 58, 2).proven
-
-
-@pytest.mark.parametrize(
-    ("family", "waveform", "period_s", "seed"),
-    [
-        ("judged", "accumulation of 3", 0.3902, (881, 3)),
-        ("judged", "accumulation of 3", 0.4205, (881, 57)),
-        ("set", "accumulation of 4", 0.525, (881, 2)),
-    ],
-)
-def test_parts_of_an_iteration_that_walk_as_it_does_are_a_fast_load_as_well(
-    family: str, waveform: str, period_s: float, seed: tuple[int, ...]
-) -> None:
-    """Each part is faster than two readings, and its beat of three to five updates had been called, as no fast load by
-    itself walks so far."""
-    assert not looked_at(family, waveform, "25 of 100 ms", "alone", period_s, *seed).wrong
-
-
-@pytest.mark.parametrize(
-    ("period_s", "seed"), [(0.46655924238117114, (5202, 5, 61, 1)), (0.4024167459066621, (5302, 5, 60, 0))]
-)
-def test_five_or_seven_cycles_of_which_none_shows_clearly_are_not_taken_for_one(
-    period_s: float, seed: tuple[int, ...]
-) -> None:
-    assert not looked_at("set", "near-flat", "25 of 100 ms", "20 ms", period_s, *seed).called
-
-
-def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:
-    """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
-    found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)
-    assert not found.wrong
+    assert not getattr(looked_at(family, waveform, sensor, column, period_s, *seed), mistake)
 
 
 def test_a_load_that_averaging_readings_folds_is_no_period_and_what_is_slower_than_the_averages_is() -> None:

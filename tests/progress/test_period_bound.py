@@ -94,9 +94,7 @@ def at_cap(period_s: float) -> tuple[Floats, Floats]:
         (1.07, 1.00, Tried.REFUTED),  # the clock is as it was
     ],
 )
-def test_a_trial_proves_what_lengthens_as_the_clock_says_and_refutes_what_goes_elsewhere(
-    times: float, clock: float, says: Tried
-) -> None:
+def test_a_trial_proves_what_lengthens_as_the_clock_says_and_refutes_what_goes_elsewhere(times, clock, says) -> None:
     found, ratio = tried(BEFORE, *at_cap(0.5 * times), clock_hz=clock * 1.7e9, before_hz=1.7e9)
     assert found is says
     assert ratio == pytest.approx(times, rel=0.01)

@@ -23,6 +23,7 @@ from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample, SensorInfo
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from bench.simulation.starvation import Starvation
+from tests.doubles.outcomes import announced, warnings
 
 EDS = Metric(name="eds", k=2.0)
 
@@ -32,30 +33,19 @@ def tuned(name: str, sensor: str) -> tuple[Outcome, PeriodProgress]:
     job = SimulatedJob(profile=profiles.load(name))
     progress = PeriodProgress(PRESETS[sensor].info())
     outcome = tune(
-        job,
-        TuneConfig(metric=EDS),
-        "golden",
-        node=node,
-        seed=1,
-        progress=progress,
-        stop_when_held=True,
-        end_s=2000.0,
+        job, TuneConfig(metric=EDS), "golden", node=node, seed=1, progress=progress, stop_when_held=True, end_s=2000.0
     )
     return outcome, progress
 
 
 @pytest.mark.parametrize(
     ("name", "sensor"),
-    [
-        ("quadro-rtx-6000/alexnet", "v100"),
-        ("tesla-v100/resnet152", "a100"),
-        ("quadro-rtx-6000/inception3", "turing"),
-    ],
+    [("quadro-rtx-6000/alexnet", "v100"), ("tesla-v100/resnet152", "a100"), ("quadro-rtx-6000/inception3", "turing")],
 )
 def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
     outcome, _ = tuned(name, sensor)
     profile = profiles.load(name)
-    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    baseline = announced(outcome, events.BaselineMeasured)[0]
     assert baseline.measurement.period_s == pytest.approx(profile.time_s(profile.cap_range.default_w), rel=0.01)
     for event in outcome.trials:
         if event.trial.measurement is not None:  # the same multiple at every cap
@@ -63,7 +53,7 @@ def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
             assert event.trial.measurement.period_s == pytest.approx(expected_s, rel=0.02)
     assert outcome.decided.confirmed
     assert regret_pct(profile, EDS, outcome.grid, outcome.final_cap_w, profile.cap_range.default_w) < 1.5
-    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    found = announced(outcome, events.ProgressFound)
     assert [(event.kind, event.confidence) for event in found] == [("period", "high")]
 
 
@@ -71,7 +61,7 @@ def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
 def test_a_period_out_of_the_sensors_reach_leaves_the_limit_found_on_arrival_with_the_reason(sensor: str) -> None:
     outcome, progress = tuned("quadro-rtx-6000/alexnet", sensor)  # 113 ms
     assert outcome.final_cap_w == 260.0
-    said = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    said = warnings(outcome)
     assert progress.trouble is not None
     assert said[-1].startswith(progress.trouble)
     assert said[:-1] == ([] if progress.notice is None else [progress.notice])
@@ -139,9 +129,7 @@ def test_energy_counters_that_move_at_different_times_are_one_witness(sensor: st
     ("sensor", "seconds", "profile"),
     [("v100", 8.0, "quadro-rtx-6000/resnet50"), ("turing", 11.5, "quadro-rtx-6000/inception4")],
 )
-def test_a_period_is_learned_by_two_looks_at_no_more_readings_than_these_need(
-    sensor: str, seconds: float, profile: str
-) -> None:
+def test_a_period_is_learned_by_two_looks_at_no_more_readings_than_these_need(sensor, seconds, profile) -> None:
     """The first as soon as there may be enough, the other when it sees enough that the first did not."""
     progress = followed(SimulatedNode(sensor=PRESETS[sensor]), [260.0], seconds, 0.02, profile)
     assert progress.trouble is None
@@ -175,11 +163,7 @@ class Played:
                     power_w += next(watts for until, watts in waveform if phase < until) - 250.0
                 self._energy_j += 0.05 * power_w
                 reading = Reading(
-                    t_s=self._t_s,
-                    power_w=power_w,
-                    requested_w=cap_w,
-                    sm_clock_hz=5e6 * cap_w,
-                    energy_j=self._energy_j,
+                    t_s=self._t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, energy_j=self._energy_j
                 )
                 self.marks += self.progress.marks(Sample(t_s=self._t_s, readings=(reading,)))
                 if self.progress.changed not in (before, None):
@@ -284,10 +268,10 @@ def test_a_disturbed_window_does_not_end_the_search_for_a_period() -> None:
     job = SimulatedJob(profile=profile, episodes=episodes)
     node, config = SimulatedNode(sensor=sensor), TuneConfig(metric=Metric(name="energy"))
     outcome = tune(job, config, "model", node=node, progress=progress, end_s=240.0, starvation=starved)
-    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    found = announced(outcome, events.ProgressFound)
     assert [event.kind for event in found] == ["speed", "period"]
     assert found[-1].t_s < 150.0
-    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
     assert measured[-1].period_s == pytest.approx(0.5, rel=0.02)
 
 

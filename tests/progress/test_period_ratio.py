@@ -52,25 +52,15 @@ def test_the_same_cap_has_ratio_one() -> None:
     assert found.ratio == pytest.approx(1.0, abs=0.01)
 
 
-def test_noise_has_no_ratio() -> None:
-    template = locked("cnn", "20/10")
+def test_neither_noise_nor_a_constant_nor_another_waveform_has_a_ratio() -> None:
     noise = record_noise("telegraph", SENSORS["20/10"], 20.0, np.random.default_rng(1))
-    assert not ratio(template, noise.t_s, noise.power_w, slowest=2.0).ok
-
-
-def test_a_constant_signal_has_no_ratio() -> None:
-    template = locked("cnn", "20/10")
+    assert not ratio(locked("cnn", "20/10"), noise.t_s, noise.power_w, slowest=2.0).ok
     t_s = np.arange(0.0, 20.0, 0.02)
-    found = ratio(template, t_s, np.full(len(t_s), 120.0), slowest=2.0)
-    assert not found.ok
-    assert found.ratio is None
-    assert "constant" in found.reason
-
-
-def test_another_waveform_is_not_taken_for_the_same_job() -> None:
-    template = locked("accumulate4", "20/10")
+    still = ratio(locked("cnn", "20/10"), t_s, np.full(len(t_s), 120.0), slowest=2.0)
+    assert (still.ok, still.ratio) == (False, None)
+    assert "constant" in still.reason
     other = heard("cnn", "20/10", 1.0, period_s=1.3, seed=5)
-    found = ratio(template, other.t_s, other.power_w, slowest=2.0)
+    found = ratio(locked("accumulate4", "20/10"), other.t_s, other.power_w, slowest=2.0)
     assert not found.ok
     assert "waveform" in found.reason
 

@@ -53,9 +53,7 @@ def countable_cycles(found: Cycles | None) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=3)
 @given(seed=SEEDS, window_s=st.sampled_from([0.0, 0.025, 1.0]), update_s=st.sampled_from([0.02, 0.1, 1.0]))
-def test_whatever_is_left_of_the_readings_there_is_a_verdict(
-    kind: str, seed: int, window_s: float, update_s: float
-) -> None:
+def test_whatever_is_left_of_the_readings_there_is_a_verdict(kind, seed, window_s, update_s) -> None:
     rng = np.random.default_rng(seed)
     signal = heard(rng)
     t_s, power_w = starved(signal.t_s, signal.power_w, kind, rng)

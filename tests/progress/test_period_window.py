@@ -51,9 +51,7 @@ def window(model: SensorModel, recording: tuple[Floats, Floats, Floats, Floats])
         (0.1, 0.1, 0.1, 0.05, False),
     ],
 )
-def test_what_is_said_of_the_window_holds_within_its_error(
-    update_s: float, window_s: float, counter_s: float, poll_s: float, often: bool
-) -> None:
+def test_what_is_said_of_the_window_holds_within_its_error(update_s, window_s, counter_s, poll_s, often) -> None:
     said = 0
     for seed in range(9):
         model = SensorModel(

@@ -10,18 +10,15 @@ def at_clock(t_s: float, *clocks_hz: float | None) -> Sample:
     return Sample(t_s=t_s, readings=readings)
 
 
-def test_steps_give_a_mark_for_each_new_count_at_the_time_of_the_step() -> None:
+def test_steps_give_a_mark_for_each_new_count_at_the_time_of_the_step_or_of_the_sample_before_it() -> None:
     progress = StepProgress()
     assert progress.trouble == "no optimiser step was seen"
     marks = [mark for sample in samples(seconds=2.0, period_s=0.5) for mark in progress.marks(sample)]
     assert marks == [Mark(t_s=0.5 * i, iterations=float(i)) for i in range(1, 5)]
     assert progress.trouble is None
-
-
-def test_a_stamp_from_the_future_counts_at_the_sample() -> None:
     (sample,) = samples(start_s=5.0, seconds=0.0, count_from=3)
-    late = Sample(t_s=4.9, readings=sample.readings, steps=sample.steps)
-    assert StepProgress().marks(late) == (Mark(t_s=4.9, iterations=3.0),)
+    from_the_future = Sample(t_s=4.9, readings=sample.readings, steps=sample.steps)
+    assert StepProgress().marks(from_the_future) == (Mark(t_s=4.9, iterations=3.0),)
 
 
 def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence() -> None:
@@ -34,12 +31,6 @@ def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence(
             last = marks[-1]
     assert progress.confidence == "low"
     assert 15.6 < last.iterations <= 16.8  # 10 s at full clock, and 10 s at half, where an iteration takes 1 to 2 s
-
-
-def test_without_a_clock_there_is_no_speed_and_it_says_so() -> None:
-    progress = SpeedProgress()
-    assert progress.marks(at_clock(1.0, None)) == ()
-    assert progress.trouble == "the device does not report its SM clock"
 
 
 class Periodic(SpeedProgress):

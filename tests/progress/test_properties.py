@@ -161,9 +161,7 @@ def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_foun
     shift_s=st.sampled_from([-50.0, 7.5, 1e5]),
     period_s=st.sampled_from([0.9, 1.7]),
 )
-def test_neither_the_scale_of_the_power_nor_the_time_of_day_changes_the_period(
-    seed: int, factor: float, shift_s: float, period_s: float
-) -> None:
+def test_neither_the_scale_of_the_power_nor_the_time_of_day_changes_the_period(seed, factor, shift_s, period_s) -> None:
     rng = np.random.default_rng(seed)
     t_s = 0.1 * np.arange(240)
     watts = 200 + 60 * np.sign(np.sin(2 * np.pi * t_s / period_s)) + rng.normal(0, 1, t_s.size)

@@ -18,6 +18,7 @@ from autocap.records import Measurement, Reading, Sample, Trial, TrialState
 from autocap.strategies.findings import find_out
 from bench.simulation.jobs import Outcome, true_costs, tune
 from tests.doubles.feeds import measurement
+from tests.doubles.outcomes import announced
 
 HOST_SHARES = (0.0, 0.1, 0.2, 0.27, 0.3, 0.4)  # of the time at the limit found on arrival
 ENERGY = Metric(name="energy")
@@ -124,7 +125,7 @@ def test_in_whole_jobs_the_ranges_hold_and_a_kept_cap_is_within_the_limit_on_slo
     metric = Metric(name="energy", max_slowdown=0.10)
     config = TuneConfig(metric=metric, caps_w=(180.0, 220.0))
     outcome = tune(with_host(RESNET50, share), config, "linear", progress=SpeedProgress(), stop_when_held=True)
-    base = next(event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    base = announced(outcome, events.BaselineMeasured)[0].measurement
     assert base.is_relative
     for found in windows(outcome):
         ratio, stderr = slowdown(found, base)

@@ -4,7 +4,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,12 +31,6 @@ class Optimizer:
 """
 
 TRAIN = "from torch.optim.optimizer import Optimizer\no = Optimizer()\nfor _ in range(5): o.step()\nprint('trained')\n"
-
-
-@pytest.fixture
-def step_map(tmp_path: Path) -> Iterator[StepMap]:
-    with StepMap.create(tmp_path) as created:
-        yield created
 
 
 @pytest.fixture
@@ -127,9 +121,7 @@ class TestCounter:
         gc.collect()
         assert len(counter._counts) == len(counter._watches) == 0
 
-    def test_an_optimiser_that_cannot_be_watched_is_counted_too(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_an_optimiser_that_cannot_be_watched_is_counted_too(self, counter, step_map) -> None:
         class Optimizer:
             __slots__ = ()
 
@@ -149,9 +141,7 @@ class TestCounter:
             counter.step()
         assert count(step_map) == 4 + 10  # by optimisers the first was counted as it went, and is not counted again
 
-    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(self, counter, step_map) -> None:
         take = (
             "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
         )
@@ -166,9 +156,7 @@ class TestCounter:
         assert meanwhile is None
         assert count(step_map) == 3
 
-    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(
-        self, counter: step_hook.StepCounter, step_map: StepMap
-    ) -> None:
+    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(self, counter, step_map) -> None:
         with counter._taking:  # as for a second thread, or for a signal handler that steps
             counter.step()
         assert count(step_map) is None
@@ -224,11 +212,6 @@ class TestStartUp:
         (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(4)\n")
         assert run(step_map.environment(plain(PYTHONPATH=str(tmp_path))), "-c", "print('on')").returncode == 4
 
-    def test_without_a_sitecustomize_of_the_user_s_none_is_left(self, step_map: StepMap) -> None:
-        environment = plain()
-        without = run(environment, "-c", self.LOOK)
-        assert run(step_map.environment(environment), "-c", self.LOOK).stdout == without.stdout
-
     def test_usercustomize_is_left_alone(self, tmp_path: Path, step_map: StepMap) -> None:
         (tmp_path / "usercustomize.py").write_text("print('user')\n")
         look = "import site, sys; print(site.ENABLE_USER_SITE, 'usercustomize' in sys.modules)"
@@ -239,9 +222,7 @@ class TestStartUp:
 class TestImport:
     """The hook meets torch, or what looks like it."""
 
-    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_the_steps_of_a_script_are_counted_without_a_line_of_its_code(self, tiny_torch, step_map) -> None:
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         result = run(environment, "-c", TRAIN)
         assert (result.stdout, result.stderr) == ("trained\n", "")
@@ -253,9 +234,7 @@ class TestImport:
         assert count(step_map) == 5
         assert slots_taken(step_map) == 1
 
-    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_the_module_looks_as_it_does_without_us_and_our_finder_is_gone(self, tiny_torch, step_map) -> None:
         look = (
             "import sys, torch; m = sys.modules['torch.optim.optimizer']\n"
             "print(type(m.__loader__), m.__spec__.loader is m.__loader__, m.__spec__.origin)\n"
@@ -283,9 +262,7 @@ class TestImport:
         assert (result.stdout, result.stderr) == ("trained\n", "")
         assert count(step_map) is None
 
-    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(self, tiny_torch, step_map) -> None:
         late = f"import sys; sys.path.insert(0, {step_hook.__file__.rpartition('/')[0]!r}); import torch\n"
         late += "sys.modules.pop('sitecustomize', None)\n"
         late += "try: import sitecustomize\nexcept ImportError: pass\n"
@@ -294,17 +271,13 @@ class TestImport:
         assert count(step_map) == 5
 
     @pytest.mark.parametrize("option", ["-I", "-S", "-E"])
-    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(
-        self, tiny_torch: Path, step_map: StepMap, option: str
-    ) -> None:
+    def test_an_isolated_python_gives_no_step_and_is_not_disturbed(self, tiny_torch, step_map, option) -> None:
         script = f"import sys; sys.path.insert(0, {str(tiny_torch)!r})\n{TRAIN}"
         result = run(step_map.environment(plain()), option, "-c", script)
         assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
         assert count(step_map) is None
 
-    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_a_fork_gives_up_the_slot_and_takes_its_own_at_its_own_first_step(self, tiny_torch, step_map) -> None:
         script = TRAIN + (
             "import os\n"
             "if os.fork() == 0: os._exit(0)\n"  # a worker that never steps
@@ -324,9 +297,7 @@ class TestImport:
         assert slots_taken(step_map) == 2
         assert count(step_map) == 5
 
-    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(
-        self, tiny_torch: Path, step_map: StepMap
-    ) -> None:
+    def test_ranks_that_step_first_at_the_same_moment_each_get_a_slot(self, tiny_torch, step_map) -> None:
         script = TRAIN + "import time\nfor _ in range(100): time.sleep(0.002); o.step()\n"
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch)))
         children = [
@@ -351,9 +322,7 @@ class TestImport:
         assert slots_taken(step_map) == 1
 
     @pytest.mark.parametrize("fault", ["missing", "empty", "foreign", "directory", "link", "short"])
-    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(
-        self, tiny_torch: Path, tmp_path: Path, step_map: StepMap, fault: str
-    ) -> None:
+    def test_a_map_that_cannot_be_used_leaves_the_child_as_it_is(self, tiny_torch, tmp_path, step_map, fault) -> None:
         path = tmp_path / "broken"
         if fault == "directory":
             path.mkdir()

@@ -4,7 +4,6 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,6 @@ def nobody(_: ProcessId) -> bool:
     return False
 
 
-@pytest.fixture
-def step_map(tmp_path: Path) -> Iterator[StepMap]:
-    with StepMap.create(tmp_path) as created:
-        yield created
-
-
 class TestJobSteps:
     def test_nothing_is_known_before_the_first_step(self) -> None:
         assert JobSteps().update([], everybody) is None
@@ -62,10 +55,8 @@ class TestJobSteps:
 
     def test_a_helper_that_trained_a_little_at_start_up_and_lives_on_does_not_hold_the_count(self) -> None:
         job, helper = JobSteps(), steps(1, 2, 0.2, rank=1)
-
         job.update([helper, steps(2, 5, 5.0, rank=0)], everybody)
         later = job.update([helper, steps(2, 20, 20.0, rank=0)], everybody)
-
         assert later == StepReading(count=20, t_s=20.0)
 
     def test_a_job_that_pauses_as_a_whole_keeps_its_slowest_rank(self) -> None:
@@ -84,35 +75,28 @@ class TestJobSteps:
         restarted = job.update([*old, steps(3, 1, 11.0, rank=1)], second_died)
         old = [steps(1, 104, 12.0, rank=0), steps(2, 100, 10.0, rank=1)]
         going_on = job.update([*old, steps(3, 4, 12.0, rank=1)], second_died)
-
         assert restarted == StepReading(count=100, t_s=10.0)
         assert going_on == StepReading(count=103, t_s=12.0)
 
     def test_a_second_phase_in_a_new_process_goes_on_from_the_first(self) -> None:
         job, first = JobSteps(), steps(1, 50, 5.0)
         job.update([first], everybody)
-
         job.update([first, steps(2, 1, 6.0)], nobody)
         reading = job.update([first, steps(2, 11, 7.0)], nobody)
-
         assert reading == StepReading(count=60, t_s=7.0)
 
-    def test_the_count_stays_when_the_whole_job_has_ended(self) -> None:
+    def test_the_count_stays_when_the_whole_job_has_ended_and_the_last_steps_of_a_process_that_ended_count(
+        self,
+    ) -> None:
         job, last = JobSteps(), [steps(1, 50, 5.0)]
         job.update(last, everybody)
         assert job.update(last, nobody) == StepReading(count=50, t_s=5.0)
-
-    def test_the_last_steps_of_a_process_that_ended_count(self) -> None:
-        job = JobSteps()
-        job.update([steps(1, 50, 5.0)], nobody)
         assert job.update([steps(1, 52, 5.2)], nobody) == StepReading(count=52, t_s=5.2)
 
     def test_time_never_runs_backwards_when_another_rank_becomes_the_slowest(self) -> None:
         job = JobSteps()
         job.update([steps(1, 10, 10.0, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
-
         held_back = job.update([steps(1, 12, 10.2, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
-
         assert held_back == StepReading(count=10, t_s=10.0)
 
 
@@ -145,9 +129,7 @@ class TestStepMap:
         assert reading.count == 1
         assert step_map.path.exists()
 
-    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         made = StepMap.create(tmp_path)
         with StepMap.adopt(os.dup(made.fd)):
@@ -165,9 +147,7 @@ class TestStepMap:
             (lambda path: os.truncate(path, 16448) or os.open(path, os.O_WRONLY), "is not open for reading"),
         ],
     )
-    def test_any_other_descriptor_is_refused_in_one_sentence(
-        self, tmp_path: Path, make: Callable[[Path], int | None], why: str
-    ) -> None:
+    def test_any_other_descriptor_is_refused_in_one_sentence(self, tmp_path, make, why) -> None:
         path = tmp_path / "autocap-steps-2-file"
         path.write_bytes(b"abc")
         fd = make(path)
@@ -185,9 +165,7 @@ class TestStepMap:
             StepMap.adopt(step_map.fd)
 
     @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), Path.touch])
-    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(
-        self, step_map: StepMap, put: Callable[[Path], None]
-    ) -> None:
+    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(self, step_map, put) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         step_map.path.unlink()
         put(step_map.path)
@@ -196,10 +174,8 @@ class TestStepMap:
         assert reading is not None
         assert os.path.lexists(step_map.path)
 
-    def test_nothing_is_read_before_the_first_step(self, step_map: StepMap) -> None:
+    def test_nothing_is_read_before_the_first_step_nor_of_a_truncated_map(self, step_map: StepMap) -> None:
         assert step_map.read(0.0) is None
-
-    def test_a_truncated_map_reads_as_nothing(self, step_map: StepMap) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
         os.truncate(step_map.path, 100)
         assert step_map.read(0.0) is None
@@ -224,9 +200,7 @@ class TestStepMap:
             (1, 0, 10**9, 2**22 + 1),  # no process
         ],
     )
-    def test_what_no_clock_and_no_job_gives_is_left_out(
-        self, step_map: StepMap, count: int, first_ns: int, last_ns: int, pid: int
-    ) -> None:
+    def test_what_no_clock_and_no_job_gives_is_left_out(self, step_map, count, first_ns, last_ns, pid) -> None:
         write_slot(step_map, pid, count, first_ns, last_ns)
         assert step_map.read(0.0) is None
 
@@ -254,7 +228,6 @@ class TestStepMap:
         mixed = step_map.read(0.0)
         counter.step()
         after = step_map.read(0.0)
-
         assert mixed == whole
         assert after.count == 2
 
@@ -289,29 +262,19 @@ def fill(step_map: StepMap, owner: ProcessId) -> None:
         file.write(slot * ((step_map.path.stat().st_size - sitecustomize.HEADER_BYTES) // sitecustomize.SLOT_BYTES))
 
 
-class TestEnvironment:
+def test_the_hook_comes_first_on_a_childs_path_without_a_stray_colon_and_everything_else_is_kept(step_map) -> None:
     hook = str(Path(sitecustomize.__file__).parent)
-
-    def test_the_hook_comes_first_on_the_path_and_no_colon_is_left_behind(self, step_map: StepMap) -> None:
-        assert step_map.environment({})["PYTHONPATH"] == self.hook
-        assert step_map.environment({"PYTHONPATH": ""})["PYTHONPATH"] == self.hook
-
-    def test_the_user_s_own_entries_follow_unchanged(self, step_map: StepMap) -> None:
-        assert step_map.environment({"PYTHONPATH": "/a::/b"})["PYTHONPATH"] == f"{self.hook}:/a::/b"
-
-    def test_everything_else_is_kept(self, step_map: StepMap) -> None:
-        environment = step_map.environment({"HOME": "/home/me"})
-        assert (environment["HOME"], environment["AUTOCAP_STEP_MAP"]) == ("/home/me", str(step_map.path))
+    for before, made in (({}, hook), ({"PYTHONPATH": ""}, hook), ({"PYTHONPATH": "/a::/b"}, f"{hook}:/a::/b")):
+        assert step_map.environment(before)["PYTHONPATH"] == made
+    environment = step_map.environment({"HOME": "/home/me"})
+    assert (environment["HOME"], environment["AUTOCAP_STEP_MAP"]) == ("/home/me", str(step_map.path))
 
 
-class TestPublicNames:
-    def test_the_modules_are_there_when_asked_for(self) -> None:
-        assert autocap.metrics.__name__ == "autocap.metrics"
-        assert autocap.records.__name__ == "autocap.records"
-
-    def test_another_name_is_refused_as_any_module_does(self) -> None:
-        with pytest.raises(AttributeError, match="module 'autocap' has no attribute 'nonsense'"):
-            _ = autocap.nonsense
+def test_the_modules_are_there_when_asked_for_and_another_name_is_refused_as_any_module_does() -> None:
+    assert autocap.metrics.__name__ == "autocap.metrics"
+    assert autocap.records.__name__ == "autocap.records"
+    with pytest.raises(AttributeError, match="module 'autocap' has no attribute 'nonsense'"):
+        _ = autocap.nonsense
 
 
 class TestOfName:

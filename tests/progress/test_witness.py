@@ -1,7 +1,5 @@
 """Calls beside a period in the power: whether they go with it."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from autocap.progress.calls.counter import CallCounter
 from autocap.progress.counter import IterationCounter
 from autocap.progress.witness import CallWitness
 from autocap.records import Sample, StepReading
-from tests.doubles.called import CalledJob, CalledProcess, CalledThread
+from tests.doubles.called import CalledJob, CalledProcess, CalledThread, await_dropped_calls, iteration_counter
 
 
 def witnessed(calls_a_cycle: float, cycles: int, *, pause_s: float = 0.0) -> str | None:
@@ -88,18 +86,14 @@ def test_attach_by_period_has_calls_counted_until_they_have_told(ours: bool) -> 
         assert source.fault is None
         said = "the period in the power is an iteration: one backward pass of PyTorch goes with each"
         assert source.remarks == (() if ours else (said,))
-        for one in threading.enumerate():
-            if one.name == "calls that are counted no more":
-                one.join()
+        await_dropped_calls()
         assert not job.watched
         assert job.is_closed != ours
 
 
 def test_where_no_calls_can_be_counted_the_period_does_without_a_witness() -> None:
     job = CalledJob({1: CalledProcess({1: CalledThread()}, has_library=False)}, refusal="not allowed")
-    with IterationCounter(
-        "period", ours=False, new_calls=lambda target: CallCounter(target, job, job.now, job.pause), now=job.now
-    ) as source:
+    with iteration_counter("period", job) as source:
         source.follow(ProcessId(1, 1))
         assert source.read(0.0) is None
         assert (source.fault, source.remarks) == (None, ())

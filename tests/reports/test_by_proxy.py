@@ -10,7 +10,7 @@ from rich.console import Console
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
-from autocap.events import Decided, DeviceFound, Event, RunEnded
+from autocap.events import Decided, Event
 from autocap.metrics import Metric
 from autocap.progress import SpeedProgress
 from autocap.records import Measurement
@@ -26,7 +26,7 @@ from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
 from bench.simulation.jobs import tune
-from tests.doubles.logs import STARTED, status_after
+from tests.doubles.logs import in_full, status_after, whole_log
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 OF_AN_ITERATION = re.compile(r"\d (?:s|J)/iter|s/iter|J/iter|iterations in|_iteration_(?:s|j|seconds|stderr)")
@@ -38,8 +38,7 @@ def log() -> tuple[Event, ...]:
     config = TuneConfig(metric=Metric(name="eds", k=2.0), caps_w=(150.0, 200.0))
     job = SimulatedJob(profile=RESNET50, iterations=600)
     outcome = tune(job, config, "linear", progress=SpeedProgress())
-    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
-    return STARTED, found, *outcome.log.events, RunEnded(t_s=outcome.wall_s, ended_because="the job ended")
+    return tuple(in_full(outcome))
 
 
 def test_the_text_shows_ratios_with_errors_that_span_what_is_possible() -> None:
@@ -88,15 +87,8 @@ def test_result_json_has_null_for_seconds_and_ratios_beside_them() -> None:
     assert not re.search(r'"period_s": [\d"]', json.dumps(result))
 
 
-def test_a_counted_run_has_neither_of_these_keys(whole: dict[str, object]) -> None:
-    assert not re.search("time_ratio|energy_ratio|proxy", json.dumps(whole))
-
-
-@pytest.fixture
-def whole() -> dict[str, object]:
-    from tests.doubles.logs import whole_log
-
-    return to_json_dict(summarise(whole_log()))  # type: ignore[return-value]
+def test_a_counted_run_has_neither_of_these_keys() -> None:
+    assert not re.search("time_ratio|energy_ratio|proxy", json.dumps(to_json_dict(summarise(whole_log()))))
 
 
 def test_page_and_notebook_say_low_confidence(tmp_path) -> None:  # type: ignore[no-untyped-def]

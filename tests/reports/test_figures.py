@@ -73,9 +73,7 @@ def test_a_run_has_its_timeline_its_trade_off_and_its_costs_by_cap(drawn: dict[s
     assert all(picture.note == "EMULATED power: modelled, not measured" for picture in drawn.values())
 
 
-def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(
-    drawn: dict[str, Picture], run: tuple[Summary, list[Event], Samples]
-) -> None:
+def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(drawn, run) -> None:
     summary, _, samples = run
     rows, power, period = drawn["timeline"].panels
     assert isinstance(rows, Rows)
@@ -99,14 +97,9 @@ def test_the_lowest_and_highest_reading_survive_in_a_long_timeline(run: tuple[Su
     t_s = np.arange(0, 3 * 86400, 0.25)  # a million readings over three days
     power_w = 150 + 10 * np.sin(t_s)
     power_w[777_777], power_w[111_111] = 249.0, 3.0
-    days = Samples(
-        t_s=t_s,
-        power_w=power_w,
-        requested_w=np.full(len(t_s), 175.0),
-        enforced_w=np.full(len(t_s), 175.0),
-        steps=np.floor(t_s / 0.2),
-        step_t_s=np.floor(t_s / 0.2) * 0.2,
-    )
+    caps_w, steps = np.full(len(t_s), 175.0), np.floor(t_s / 0.2)
+    limits = {"requested_w": caps_w, "enforced_w": caps_w}
+    days = Samples(t_s=t_s, power_w=power_w, steps=steps, step_t_s=0.2 * steps, **limits)
     whole = pictures(summary, [*events, Warned(t_s=3 * 86400.0, text="late")], days)[0]
     band = named(plots(whole)[0], Band)["lowest to highest draw"]
     assert len(band.x) <= BUCKETS
@@ -127,18 +120,15 @@ def test_lines_of_equal_worth_go_through_the_baseline_and_meet_their_metric(draw
     np.testing.assert_allclose(lines["equal energy"].y, 1.0)
 
 
-def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_error_bars(
-    drawn: dict[str, Picture], run: tuple[Summary, list[Event], Samples]
-) -> None:
+def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_error_bars(drawn, run) -> None:
     (plot,) = plots(drawn["tradeoff"])
     points = named(plot, Points)
     assert {"measured", "predicted", "baseline", "kept, confirmed"} == set(points)
     assert points["measured"].style.marker != points["predicted"].style.marker
     assert points["measured"].x_error is not None
     assert points["predicted"].x_error is None
-    assert set(points["measured"].labels) == {
-        f"{trial.cap_w[0]:g}" for trial in run[0].trials if trial.cap_w != (260.0,)
-    }
+    tried = {f"{trial.cap_w[0]:g}" for trial in run[0].trials if trial.cap_w != (260.0,)}
+    assert set(points["measured"].labels) == tried
     front = named(plot, Line)["Pareto front"]
     assert np.all(np.diff(front.x) >= 0)
     assert np.all(np.diff(front.y) <= 0)
@@ -168,9 +158,7 @@ def test_a_sweep_has_one_panel_for_each_network_or_gpu_set() -> None:
     assert len({colour for colour, _ in styles}) == len({marker for _, marker in styles}) == len(shown)
 
 
-def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_its_timeline(
-    run: tuple[Summary, list[Event], Samples],
-) -> None:
+def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_its_timeline(run) -> None:
     _, events, samples = run
     empty = parse(b"")
     assert pictures(summarise(events[:1]), events[:1], empty) == []
@@ -182,10 +170,8 @@ def extent(element: ElementTree.Element) -> tuple[float, float]:
     """Where a text begins and ends, pixels, in DejaVu Sans: the widest font that a browser is likely to take."""
     of_font = BOLD_PX if element.attrib.get("class") in ("head", "note") else REGULAR_PX
     width = sum(next(px for px, some in of_font.items() if character in some) for character in element.text or "")
-    left = (
-        float(element.attrib["x"])
-        - {"start": 0.0, "middle": 0.5, "end": 1.0}[element.attrib.get("text-anchor", "start")] * width
-    )
+    share = {"start": 0.0, "middle": 0.5, "end": 1.0}[element.attrib.get("text-anchor", "start")]
+    left = float(element.attrib["x"]) - share * width
     return left, left + width
 
 

@@ -9,6 +9,7 @@ from autocap.records import CapRange, GpuInfo
 from autocap.reports.wording.events import Wording
 from autocap.reports.wording.granted import remarks
 from bench.simulation.jobs import tune
+from tests.doubles.outcomes import announced
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"))
 
@@ -23,7 +24,7 @@ def test_a_search_under_a_ceiling_says_what_was_given_and_what_its_baseline_was(
     lines = told(outcome.log.events)
     assert lines[0] == "the budget gives up to 160 W per GPU"
     assert any(line.startswith("baseline at 160 W, roughly: ") for line in lines)
-    baseline = next(e.measurement for e in outcome.log.events if isinstance(e, events.BaselineMeasured))
+    baseline = announced(outcome, events.BaselineMeasured)[0].measurement
     assert remarks(outcome.log.events, [260.0], baseline) == [
         "the budget gave each device at most 160 W, at the end 160 W",
         "the baseline is that of 160 W, the most that the budget gave then, and not of the limit found on arrival",
@@ -36,7 +37,7 @@ def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() 
     lines = told(outcome.log.events)
     assert lines[-2] == "the budget sets no ceiling any more"
     assert lines[-1].startswith("110 W, held under the budget: ")
-    baseline = [e.measurement for e in outcome.log.events if isinstance(e, events.BaselineMeasured)][-1]
+    baseline = announced(outcome, events.BaselineMeasured)[-1].measurement
     given, held = remarks(outcome.log.events, [260.0], baseline)
     assert given == "the budget gave each device at most 110–140 W, at the end no limit"
     assert held.startswith("measured at 110 W while the budget held it there: time +")
@@ -44,9 +45,8 @@ def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() 
 
 def test_a_cap_by_the_curve_alone_is_not_called_confirmed() -> None:
     outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=[(10.0, 150.0)], end_s=200.0)
-    assert any(
-        line.startswith("keeping 150 W, not confirmed: the best up to 150 W") for line in told(outcome.log.events)
-    )
+    said = "keeping 150 W, not confirmed: the best up to 150 W"
+    assert any(line.startswith(said) for line in told(outcome.log.events))
 
 
 def test_of_a_run_under_no_budget_nothing_is_said() -> None:
@@ -61,6 +61,5 @@ def test_what_a_job_leaves_to_a_budget_that_goes_on_is_one_plain_sentence() -> N
         *(events.LimitRestored(t_s=9.0, uuid=gpu.uuid, final_w=150.0, restored=None) for gpu in gpus),
         events.LimitRestored(t_s=9.0, uuid="of another node", final_w=None, restored=None),
     ])  # fmt: skip
-    assert lines[1:] == [
-        "the budget goes on: it gives each GPU up to 150 W now, and puts 260 W/250 W back when it ends"
-    ]
+    said = "the budget goes on: it gives each GPU up to 150 W now, and puts 260 W/250 W back when it ends"
+    assert lines[1:] == [said]

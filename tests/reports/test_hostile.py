@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,27 +31,8 @@ from tests.doubles.logs import whole_log
 from tests.runlog.test_runlog import EVENTS as OF_A_RUN
 from tests.runlog.test_runlog import OF_NODE, PER_GPU, SWEEP
 
-NUMBERS = (
-    0,
-    -0.0,
-    1,
-    -1,
-    2,
-    5e-324,
-    1e-300,
-    1e-9,
-    0.1,
-    1e6,
-    1e9,
-    1e10,
-    1e15,
-    1e18,
-    1e22,
-    1e308,
-    -1e308,
-    10**17,
-    10**400,
-)
+_SMALL, _LARGE = (5e-324, 1e-300, 1e-9, 0.1), (1e6, 1e9, 1e10, 1e15, 1e18, 1e22, 1e308, -1e308, 10**17, 10**400)
+NUMBERS = (0, -0.0, 1, -1, 2, *_SMALL, *_LARGE)
 ODD = (*NUMBERS, *NUMBERS, None, True, False, "", "x", "\ud800", "\x1b[2J", "eds", "HOLDING", [], {}, [0.0], [1.0, 2.0])
 
 
@@ -128,9 +108,7 @@ def followed(folder: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**64))
-def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
+def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(tmp_path_factory, seed) -> None:
     folder = tmp_path_factory.mktemp("run", numbered=True)
     (folder / EVENTS).write_bytes(b"".join(spoilt(seed)))
     with warnings.catch_warnings():

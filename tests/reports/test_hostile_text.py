@@ -189,9 +189,7 @@ def test_a_report_can_be_printed_where_there_is_only_ascii(run: Path, monkeypatc
         ["devices", HOSTILE],
     ],
 )
-def test_an_argument_in_an_error_is_one_safe_line(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_argument_in_an_error_is_one_safe_line(words, tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))
     assert main(words) != 0
@@ -202,9 +200,7 @@ def test_an_argument_in_an_error_is_one_safe_line(
     assert is_safe(err[:-1])
 
 
-def test_the_command_of_a_run_is_safe_in_all_that_it_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_of_a_run_is_safe_in_all_that_it_leaves(tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))
     argument = HOSTILE.replace("\ud800", "")  # no argument of a process can hold that
@@ -253,9 +249,7 @@ def test_log_records_and_warnings_are_safe_lines(capsys: pytest.CaptureFixture[s
     assert rest == ""
 
 
-def test_an_internal_fault_is_a_safe_line_and_shows_where_when_it_is_asked_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_internal_fault_is_a_safe_line_and_shows_where_when_it_is_asked_to(tmp_path, monkeypatch, capsys) -> None:
     def fail(*_: object) -> None:
         raise KeyError(HOSTILE)
 
@@ -274,9 +268,7 @@ def test_an_internal_fault_is_a_safe_line_and_shows_where_when_it_is_asked_to(
     assert all(map(is_safe, err.split("\n")))
 
 
-def test_what_a_tuned_block_warns_of_is_one_safe_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_tuned_block_warns_of_is_one_safe_line(tmp_path, monkeypatch, caplog) -> None:
     def fail(*_: object) -> int:
         raise OSError(HOSTILE)
 

@@ -4,24 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.events import (
-    BaselineMeasured,
-    CapSet,
-    Decided,
-    DeviceFound,
-    Event,
-    State,
-    StateEntered,
-    TrialEnded,
-)
+from autocap.events import BaselineMeasured, CapSet, Decided, DeviceFound, Event, State, StateEntered, TrialEnded
 from autocap.events.search import PerGpuDecided, PerGpuTried
-from autocap.records import CapRange, GpuInfo, Measurement, Trial, TrialState
+from autocap.records import CapRange, GpuInfo, Measurement
 from autocap.reports import text
 from autocap.reports.figures.caps import of_run
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.wording.events import Wording
-from tests.doubles.feeds import measurement
+from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.logs import STARTED
 
 COMMON_W, OWN_W = (200.0, 200.0), (200.0, 180.0)
@@ -34,16 +25,9 @@ def window(caps_w: tuple[float, ...], energy_j: float, period_s: float) -> Measu
 
 
 BASELINE = window((260.0, 260.0), 100.0, 0.5)
-TRIAL = Trial(
-    cap_w=200.0, state=TrialState.COMPLETE, cost=0.9, cost_stderr=0.01, measurement=window(COMMON_W, 80.0, 0.52)
-)
+TRIAL = trial_of(window(COMMON_W, 80.0, 0.52), 0.9)
 DECIDED = Decided(
-    t_s=60.0,
-    cap_w=200.0,
-    confirmed=True,
-    reason="better",
-    measurement=window(COMMON_W, 80.0, 0.52),
-    baseline=BASELINE,
+    t_s=60.0, cap_w=200.0, confirmed=True, reason="better", measurement=window(COMMON_W, 80.0, 0.52), baseline=BASELINE
 )
 SEARCHED: list[Event] = [
     STARTED,
@@ -117,8 +101,8 @@ def test_the_report_names_every_cap_and_the_saving_over_the_common_one() -> None
 
 
 def test_a_cap_per_gpu_is_no_point_of_the_curve_over_the_common_cap() -> None:
-    events = [*SEARCHED, TRIED, KEPT, CapSet(t_s=120.0, cap_w=OWN_W)]
-    curve = of_run(summarise(events), events)
+    log = [*SEARCHED, TRIED, KEPT, CapSet(t_s=120.0, cap_w=OWN_W)]
+    curve = of_run(summarise(log), log)
     assert [one.cap_w for one in curve.measured] == [COMMON_W, (260.0, 260.0)]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from autocap.devices.model.sensor import PRESETS
 from autocap.events import Decided, Event, Predicted, TrialEnded
 from autocap.records import Measurement, Trial
 from autocap.reports import comparison, html, memory_list, run_list
@@ -27,9 +26,9 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
-from autocap.runlog.memory.entry import FORMAT, Entry, Setup
 from autocap.session.earlier import curve_of
 from tests.doubles.logs import status_after, until, whole_log
+from tests.doubles.memories import entry
 from tests.sweep.test_single_runs import leaves
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -72,18 +71,8 @@ def shown(folder: Path) -> Iterator[str]:
     yield "\n".join(lines(run_list.document([row], Path("runs")), 200))
     curve = curve_of(log())
     assert curve.points
-    setup = Setup(kind="emulated", emulated=True, gpus=("one",), driver=None, node=None)
-    entry = Entry(
-        format=FORMAT,
-        key="0" * 64,
-        autocap_version="0",
-        command=("train",),
-        setup=setup,
-        sensor=PRESETS["turing"].info(),
-        runs=1,
-        curves=(curve,),
-    )
-    for memory in (memory_list.document([entry], NOW), memory_list.of_one(entry, NOW)):
+    remembered = entry("00", curve)
+    for memory in (memory_list.document([remembered], NOW), memory_list.of_one(remembered, NOW)):
         yield "\n".join(lines(memory, 200))
 
 

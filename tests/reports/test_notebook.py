@@ -107,7 +107,7 @@ def test_nothing_of_a_run_is_taken_for_markup(metric: str) -> None:
     for some in (trials, decided(trials, nothing), [started, RunEnded(t_s=1.0, ended_because=HOSTILE)]):
         found = shown(summarise(some))
         assert found.tags <= {
-            *("div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "ul", "li"),
+            *("div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "ul", "li")
         }
         assert found.attributes <= {"class", "style"}
         assert "<script>alert(1)</script>" in found.text

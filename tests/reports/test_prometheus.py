@@ -1,7 +1,6 @@
 """The exporter, scraped over HTTP as Prometheus would."""
 
 import os
-import resource
 import socket
 import sys
 import threading
@@ -16,12 +15,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autocap.cli import main
-from autocap.errors import ExporterError
-from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
+from autocap.events import Decided, Event, State, TrialStarted
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli, cli
 from tests.doubles.logs import STARTED, status_after, until, whole_log
+from tests.doubles.no_descriptors import no_descriptors
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli"]  # the fixture
@@ -95,13 +94,8 @@ def test_until_something_is_decided_nothing_is_expected(exporter: Exporter, port
     assert scrape(port)["autocap_expected_energy_saving_ratio"][0][1] > 0
 
 
-def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(
-    exporter: Exporter,
-    port: int,
-    log: list[Event],
-) -> None:
+def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(exporter, port, log) -> None:
     found = log[1]
-    assert isinstance(found, DeviceFound)
     gpus = (found.gpus[0], replace(found.gpus[0], index=1, uuid="GPU-other"))
     fed(exporter, [STARTED, replace(found, emulated=False, gpus=gpus, original_w=(260.0, 250.0))])
     assert [value for _, value in scrape(port)["autocap_cap_watts"]] == [260.0, 250.0]
@@ -116,20 +110,13 @@ def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_o
     assert by_uuid == {gpus[0].uuid: 100.0, "GPU-other": 0.0}
 
 
-def test_before_anything_is_known_there_is_an_answer_all_the_same(exporter: Exporter, port: int) -> None:
+def test_before_anything_is_known_there_is_an_answer_all_the_same_and_once_closed_nobody_listens(
+    exporter, port
+) -> None:
     assert scrape(port) == {}
-
-
-def test_once_closed_nobody_listens(exporter: Exporter, port: int) -> None:
     exporter.close()
     with pytest.raises(urllib.error.URLError):
         scrape(port)
-
-
-def test_a_port_that_is_taken_is_an_error_that_says_so(exporter: Exporter, port: int) -> None:
-    message = f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --prom"
-    with pytest.raises(ExporterError, match=message):
-        Exporter.start("127.0.0.1", port)
 
 
 def connected(port: int, count: int) -> list[socket.socket]:
@@ -169,10 +156,8 @@ def test_a_hundred_idle_connections_hold_sixteen_descriptors_and_no_thread_and_e
 def test_a_client_that_sends_or_reads_slowly_is_closed_in_time(port: int, log: list[Event], asked: bytes) -> None:
     exporter = Exporter.start("127.0.0.1", port, longest_s=0.5)
     found = log[1]
-    assert isinstance(found, DeviceFound)
-    many = tuple(
-        replace(found.gpus[0], index=i, uuid=f"GPU-{i}" * 200) for i in range(1000)
-    )  # more than a socket holds
+    long = "GPU-" * 200  # a thousand such names are more than a socket holds
+    many = tuple(replace(found.gpus[0], index=i, uuid=f"{long}{i}") for i in range(1000))
     fed(exporter, [STARTED, replace(found, gpus=many, original_w=(250.0,) * 1000)])
     began_s = time.monotonic()
     with socket.socket() as client:
@@ -217,38 +202,24 @@ def test_whatever_is_asked_gets_an_answer_of_http(exporter: Exporter, port: int,
 
 
 def test_without_a_descriptor_for_a_connection_it_neither_ends_nor_spins(exporter: Exporter, port: int) -> None:
-    client = socket.socket()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
-        with suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
+    with socket.socket() as client, no_descriptors():
         client.connect(("127.0.0.1", port))
         used_s = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - used_s < 0.2
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in taken:
-            os.close(fd)
-    client.close()
     assert scrape(port) == {}
 
 
 def test_what_a_gpu_calls_itself_is_no_more_than_text(exporter: Exporter, port: int, log: list[Event]) -> None:
     found = log[1]
-    assert isinstance(found, DeviceFound)
     hostile = replace(found.gpus[0], name="\x1b]52;c;eA==\x07\udc80\n# HELP")
     fed(exporter, [STARTED, replace(found, gpus=(hostile,))])
     assert scrape(port)["autocap_gpu_info"][0][0]["name"] == r"\x1b]52;c;eA==\x07\udc80\n# HELP"
 
 
 def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: Cli, port: int) -> None:
-    run = cli.start(
-        "run", *EMULATED, "--prometheus", str(port), "--out", "run", "--", sys.executable, str(cli.job), "60"
-    )
+    words = ("run", *EMULATED, "--prometheus", str(port))
+    run = cli.start(*words, "--out", "run", "--", sys.executable, str(cli.job), "60")
 
     def draw() -> object:
         try:
@@ -258,9 +229,10 @@ def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: 
 
     eventually(draw)
     assert scrape(port)["autocap_power_watts"][0][0]["emulated"] == "true"
-    refused = cli("run", *EMULATED, "--prometheus", str(port), "--", "true")
+    refused = cli(*words, "--", "true")
     assert refused.returncode == 1
-    assert f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use" in refused.stderr
+    why = f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --prom"
+    assert why in refused.stderr
     assert not (cli.folder / "autocap-runs").exists(), "nothing was started"
     run.terminate()
     run.wait(120)

@@ -34,9 +34,8 @@ def test_the_shortest_step_that_holds_the_run_is_compared_by_mean_power_and_the_
         ("Slurm, 4711.0", "1710.0", "5700", "300.0", "the GPUs"),
         ("autocap", "850.0", "5600", "151.8", "the GPUs"),
     )
-    assert sentence(found).startswith(
-        "autocap's mean power is -49.4 % against that in Slurm's books; Slurm gives no error"
-    )
+    said = "autocap's mean power is -49.4 % against that in Slurm's books; Slurm gives no error"
+    assert sentence(found).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +64,7 @@ def test_what_may_not_be_compared_is_not_shown(books: Books, reason: str) -> Non
         (told(emulated=True), ("gpu",), "autocap's power is modelled (an emulated device)"),
     ],
 )  # fmt: skip
-def test_different_things_stand_beside_each_other_without_a_difference(
-    events: list, plugins: tuple[str, ...], reason: str
-) -> None:
+def test_different_things_stand_beside_each_other_without_a_difference(events, plugins, reason) -> None:
     found = beside(summarise(events), events, replace(BOOKS, plugins=plugins))
     assert found.energy_j == 1_710_000.0
     assert sentence(found) == f"no comparison with Slurm's books: {reason}"

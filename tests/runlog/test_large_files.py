@@ -3,7 +3,6 @@
 import gzip
 import re
 import tracemalloc
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -50,9 +49,7 @@ def written(folder: Path, data: bytes) -> Path:
     ids=["line", "quotes", "cell", "columns"],
 )
 @pytest.mark.parametrize("pack", [partial(gzip.compress, compresslevel=1), bytes], ids=["packed", "plain"])
-def test_what_has_no_end_is_refused_in_bounded_room(
-    tmp_path: Path, data: bytes, why: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_what_has_no_end_is_refused_in_bounded_room(tmp_path, data, why, pack) -> None:
     path = written(tmp_path, pack(data))
     tracemalloc.start()
     try:

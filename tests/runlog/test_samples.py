@@ -47,17 +47,6 @@ def test_limits_of_several_devices_are_summed_as_their_power_is() -> None:
     assert found.requested_w.tolist() == [400.0, 400.0]
 
 
-def test_a_file_cut_at_any_byte_gives_whole_rows_only() -> None:
-    samples = [sample(number / 10, 100.0 + number % 7, steps=number) for number in range(200)]
-    whole = written(*samples)
-    expected = parse([whole]).power_w
-    lengths = [len(parse([whole[:length]]).t_s) for length in range(len(whole))]
-    assert lengths == sorted(lengths)
-    assert lengths[0] == 0
-    for length in range(0, len(whole), 37):
-        np.testing.assert_array_equal(parse([whole[:length]]).power_w, expected[: lengths[length]])
-
-
 @pytest.mark.parametrize("data", [b"", b"not gzip", gzipped(""), gzipped("t_s,power_w\n"), gzipped("a,b\n1,2\n")])
 def test_a_file_without_samples_gives_none(data: bytes) -> None:
     assert len(parse([data]).t_s) == 0

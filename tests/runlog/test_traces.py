@@ -149,9 +149,8 @@ def recorded(folder: Path, devices: int) -> Trace:
     """A run directory's samples of devices that each draw a square wave, read back."""
     edges_s = np.arange(0.0, 30.01, 0.5)
     true_w = np.where(np.arange(60) % 2, 100.0, 200.0)
-    read_out = [
-        PowerSensor(PRESETS["turing"], np.random.default_rng(n)).advance(edges_s, true_w) for n in range(devices)
-    ]
+    sensors = [PowerSensor(PRESETS["turing"], np.random.default_rng(n)) for n in range(devices)]
+    read_out = [sensor.advance(edges_s, true_w) for sensor in sensors]
     with RunDirectory.create(folder / "run", False, datetime.now(UTC)) as run:
         for t_s in np.arange(0.5, 30.0, 0.05):
             readings = []
@@ -229,45 +228,36 @@ def test_a_directory_is_answered_with_the_file_to_pass(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"{tmp_path} is a directory; pass a file, such as {tmp_path / 'samples.csv.gz'}"
 
 
-def test_a_missing_column_is_named_and_not_a_word_of_what_is_there(tmp_path: Path) -> None:
-    path = written(tmp_path, "t_s,watts\n1,2\n")
-    assert refused(path).startswith(f"{path} has no column power_w; rename those that hold the time")
-    path = written(tmp_path, "1;2\n")
-    assert refused(path).startswith(f"{path} has no column t_s and no column power_w; rename those that hold")
-    assert "1;2" not in refused(path)
+T_S, POWER_W = noisy(100)
+RENAME = "rename those that hold the time in seconds and the power in watts to t_s and power_w"
 
 
-@pytest.mark.parametrize("data", [bytes(range(256)), "t_s,power_w\n1,2\n".encode("utf-16")])
-def test_what_is_not_text_is_not_csv(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (bytes(range(256)), " is not CSV: it is not text; pass a CSV file, which may be gzipped"),
+        ("t_s,power_w\n1,2\n".encode("utf-16"), " is not CSV: it is not text; pass a CSV file, which may be gzipped"),
+        (b"", " is empty; pass a CSV file with columns t_s,power_w"),
+        (b"\n\n", " is empty; pass a CSV file with columns t_s,power_w"),
+        (b"t_s,watts\n1,2\n", f" has no column power_w; {RENAME}"),
+        (b"1;2\n", f" has no column t_s and no column power_w; {RENAME}"),  # not a word of what is there
+        (gzip.compress(table(T_S, POWER_W).encode())[:12], " is a damaged gzip file: not one line can be read from it"),
+        (
+            b"t_s,power_w\n1,100\n2,101\n3,0\n4,\n5,102\n6,103\n",
+            " holds 4 readings above 0 W in 6 rows; at least 5 are needed, and some dozens to find a period",
+        ),
+        (
+            table(T_S[::-1], POWER_W).encode(),
+            ": 99 of 100 stamps do not increase; sort the rows by t_s, in seconds",
+        ),
+        (
+            table(np.append(T_S, 1e12), np.append(POWER_W, 200.0)).encode(),
+            ": stamps run over 1e+12 s with a reading every 0.1 s; cut the trace at its gaps",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(data)
-    assert refused(path) == f"{path} is not CSV: it is not text; pass a CSV file, which may be gzipped"
-
-
-@pytest.mark.parametrize("text", ["", "\n\n"])
-def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
-    path = written(tmp_path, text)
-    assert refused(path) == f"{path} is empty; pass a CSV file with columns t_s,power_w"
-
-
-def test_a_gzip_file_that_breaks_off_at_once_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv.gz"
-    path.write_bytes(gzip.compress(table(*noisy(100)).encode())[:12])
-    assert refused(path) == f"{path} is a damaged gzip file: not one line can be read from it"
-
-
-def test_fewer_than_a_handful_of_readings_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "t_s,power_w\n1,100\n2,101\n3,0\n4,\n5,102\n6,103\n")
-    assert refused(path).startswith(f"{path} holds 4 readings above 0 W in 6 rows; at least 5 are needed")
-
-
-def test_stamps_that_mostly_run_backwards_are_refused(tmp_path: Path) -> None:
-    t_s, power_w = noisy(100)
-    path = written(tmp_path, table(t_s[::-1], power_w))
-    assert refused(path) == f"{path}: 99 of 100 stamps do not increase; sort the rows by t_s, in seconds"
-
-
-def test_a_stray_stamp_far_off_is_refused_before_it_costs_memory(tmp_path: Path) -> None:
-    t_s, power_w = noisy(100)
-    path = written(tmp_path, table(np.append(t_s, 1e12), np.append(power_w, 200.0)))
-    assert "stamps run over 1e+12 s with a reading every 0.1 s" in refused(path)
+    assert refused(path) == f"{path}{said}"

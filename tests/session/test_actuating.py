@@ -60,16 +60,8 @@ class Place:
         return self.stack.enter_context(serving(replace(made, **changes), self.zeusd))
 
     def offer(self, gpu: int) -> Offer:
-        return Offer(
-            uuid=self.made.uuid(gpu),
-            kind="nvml",
-            name="GPU",
-            min_w=120.0,
-            max_w=250.0 - gpu,
-            requested_w=250.0,
-            allowed=True,
-            why="yours alone",
-        )
+        watts = {"min_w": 120.0, "max_w": 250.0 - gpu, "requested_w": 250.0}
+        return Offer(uuid=self.made.uuid(gpu), kind="nvml", name="GPU", allowed=True, why="yours alone", **watts)
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import pytest
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
-from autocap.records import Measurement, Prediction
+from autocap.records import Measurement
 from autocap.session.ceiling import BudgetLink
+from tests.doubles.feeds import prediction
 
 BASELINE = Measurement(
     cap_w=(250.0, 250.0), start_s=0.0, duration_s=10.0, iterations=100.0, period_s=0.1, period_rel_stderr=0.01,
@@ -17,15 +18,12 @@ BASELINE = Measurement(
 )  # fmt: skip
 
 
-def point(cap_w: float, time: float, stderr: float = 0.01) -> Prediction:
-    return Prediction(
-        cap_w=cap_w, energy=0.9, time=time, energy_rel_stderr=0.02, period_rel_stderr=stderr, time_energy_corr=0.5
-    )
-
-
 CURVE = KnownCurve(
     baseline=BASELINE,
-    points=(point(100.0, 1.5, 1e9), point(150.0, 1.1), point(200.0, 1.02), point(250.0, 1.0)),
+    points=(
+        prediction(100.0, 0.9, 1.5, energy_error=0.02, time_error=1e9),
+        *(prediction(w, 0.9, time, energy_error=0.02) for w, time in ((150.0, 1.1), (200.0, 1.02), (250.0, 1.0))),
+    ),
     asked_w=150.0,
 )
 

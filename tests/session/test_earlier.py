@@ -7,38 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from autocap import events
 from autocap.clock import VirtualClock
 from autocap.devices.model.profiles import load
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
-from autocap.events import (
-    BaselineMeasured,
-    Decided,
-    DeviceFound,
-    Event,
-    NodeMetered,
-    ProgressFound,
-    State,
-    StateEntered,
-    TrialEnded,
-    TrialWithdrawn,
-)
+from autocap.events import Event, State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
-from tests.doubles.feeds import measurement
+from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.logs import STARTED
 
 COMMAND = ("python", "train.py")
 DEVICE = SimulatedDevice(VirtualClock(), SimulatedJob(profile=load("tesla-v100/resnet50")))
-FOUND = DeviceFound(t_s=0.1, kind="simulated", emulated=True, gpus=DEVICE.gpus, original_w=(300.0,), driver="550.54.15")
-BASELINE = BaselineMeasured(t_s=20.0, measurement=measurement(cap_w=300.0))
-COMPLETE = Trial(
-    cap_w=200.0, state=TrialState.COMPLETE, cost=0.9, cost_stderr=0.01, measurement=measurement(cap_w=200.0)
+FOUND = events.DeviceFound(
+    t_s=0.1, kind="simulated", emulated=True, gpus=DEVICE.gpus, original_w=(300.0,), driver="550.54.15"
 )
+BASELINE = events.BaselineMeasured(t_s=20.0, measurement=measurement(cap_w=300.0))
+COMPLETE = trial_of(measurement(cap_w=200.0), 0.9)
 PRUNED = replace(COMPLETE, cap_w=100.0, state=TrialState.PRUNED)
 FAILED = Trial(cap_w=150.0, state=TrialState.FAILED, reason="the job ended")
 
@@ -46,20 +36,20 @@ FAILED = Trial(cap_w=150.0, state=TrialState.FAILED, reason="the job ended")
 EDS, ENERGY = Metric(name="eds", k=2.0), Metric(name="energy")
 
 
-def written(directory: Path, events: Sequence[Event]) -> Path:
+def written(directory: Path, log: Sequence[Event]) -> Path:
     with RunDirectory.create(directory / "run", False, datetime.now(UTC)) as run:
-        for event in events:
+        for event in log:
             run.append(event)
     return directory / "run"
 
 
 def earlier(directory: Path) -> WarmStart:
-    trials = [TrialEnded(t_s=30.0, trial=trial) for trial in (COMPLETE, PRUNED, FAILED)]
+    trials = [events.TrialEnded(t_s=30.0, trial=trial) for trial in (COMPLETE, PRUNED, FAILED)]
     return warm_start(written(directory, [STARTED, FOUND, BASELINE, *trials]))
 
 
 def test_a_run_that_counted_another_part_of_the_machine_is_refused(tmp_path: Path) -> None:
-    metered = NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=None)
+    metered = events.NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=None)
     of_node = warm_start(written(tmp_path / "node", [STARTED, FOUND, metered, BASELINE]))
     of_node.require_node("ipmi")
     with pytest.raises(WarmStartRefused, match="the source of the node's power was 'ipmi' and is now 'None'"):
@@ -75,16 +65,17 @@ def history(run: WarmStart, metric: Metric = EDS, progress: str = "") -> list[Tr
 def test_what_was_measured_to_the_end_is_the_history_the_baseline_first(tmp_path: Path) -> None:
     run = earlier(tmp_path)
     found = history(run)
-    assert [(trial.cap_w, trial.state) for trial in found] == [
-        (300.0, TrialState.COMPLETE),
-        (200.0, TrialState.COMPLETE),
-    ]
+    assert [trial.cap_w for trial in found] == [300.0, 200.0]
+    assert {trial.state for trial in found} == {TrialState.COMPLETE}
     assert [trial.measurement for trial in found] == [BASELINE.measurement, COMPLETE.measurement]
     assert (run.command, run.gpus, run.driver) == (COMMAND, (DEVICE.gpus[0].name,), "550.54.15")
 
 
 def test_what_was_withdrawn_is_no_history(tmp_path: Path) -> None:
-    ended, gone = TrialEnded(t_s=30.0, trial=COMPLETE), TrialWithdrawn(t_s=40.0, cap_w=200.0, since_s=20.0, reason="no")
+    ended, gone = (
+        events.TrialEnded(t_s=30.0, trial=COMPLETE),
+        events.TrialWithdrawn(t_s=40.0, cap_w=200.0, since_s=20.0, reason="no"),
+    )
     run = warm_start(written(tmp_path, [STARTED, FOUND, BASELINE, ended, gone]))
     assert [trial.cap_w for trial in history(run)] == [300.0]
     later = replace(gone, since_s=31.0)  # of another search, after this trial
@@ -93,9 +84,8 @@ def test_what_was_withdrawn_is_no_history(tmp_path: Path) -> None:
 
 
 def test_what_was_counted_otherwise_is_no_history_and_said_to_be_none(tmp_path: Path) -> None:
-    run = warm_start(
-        written(tmp_path, [STARTED, FOUND, ProgressFound(t_s=1.0, kind="steps", confidence="high"), BASELINE])
-    )
+    by_steps = events.ProgressFound(t_s=1.0, kind="steps", confidence="high")
+    run = warm_start(written(tmp_path, [STARTED, FOUND, by_steps, BASELINE]))
     assert len(history(run, progress="steps")) == 1
     assert history(run, progress="period") == []
     assert run.counted_otherwise("period") == (
@@ -153,27 +143,27 @@ def test_a_directory_without_a_run_is_an_error_of_its_own(tmp_path: Path) -> Non
 # What a log tells of its searches.
 
 
-def ended(cap_w: float, energy_j: float, period_s: float = 0.5, t_s: float = 30.0) -> TrialEnded:
+def ended(cap_w: float, energy_j: float, period_s: float = 0.5, t_s: float = 30.0) -> events.TrialEnded:
     shown = measurement(energy_j, period_s, cap_w=cap_w)
-    return TrialEnded(t_s=t_s, trial=replace(COMPLETE, cap_w=cap_w, measurement=shown))
+    return events.TrialEnded(t_s=t_s, trial=replace(COMPLETE, cap_w=cap_w, measurement=shown))
 
 
-def entered(state: State) -> StateEntered:
-    return StateEntered(t_s=1.0, state=state)
+def entered(state: State) -> events.StateEntered:
+    return events.StateEntered(t_s=1.0, state=state)
 
 
-def kept(cap_w: float, energy_j: float, baseline: Measurement = BASELINE.measurement) -> Decided:
+def kept(cap_w: float, energy_j: float, baseline: Measurement = BASELINE.measurement) -> events.Decided:
     shown = measurement(energy_j, cap_w=cap_w, energy_error=0.001)
-    return Decided(t_s=90.0, cap_w=cap_w, confirmed=True, reason="better", measurement=shown, baseline=baseline)
+    return events.Decided(t_s=90.0, cap_w=cap_w, confirmed=True, reason="better", measurement=shown, baseline=baseline)
 
 
-REFUSED = Decided(t_s=90.0, cap_w=None, confirmed=False, reason="not better")
+REFUSED = events.Decided(t_s=90.0, cap_w=None, confirmed=False, reason="not better")
 ANEW: list[Event] = [entered(State.BASELINE), BASELINE, entered(State.SEARCHING)]
 SEARCH: list[Event] = [STARTED, *ANEW, ended(200.0, 80.0), ended(150.0, 90.0)]
 
 
-def curve(*events: Event) -> Curve:
-    found = curve_of(events)
+def curve(*log: Event) -> Curve:
+    found = curve_of(log)
     assert found is not None
     return found
 
@@ -183,14 +173,12 @@ def test_a_search_that_kept_a_cap_shows_it_as_it_did_in_its_confirmation() -> No
     assert (found.kept_w, found.holds, found.metric, found.measured_at) == (
         200.0, True, STARTED.metric, STARTED.started_at,
     )  # fmt: skip
-    assert [(point.cap_w, point.measurement.energy_per_iteration_j) for point in found.points] == [
-        (150.0, 90.0),
-        (200.0, 82.0),
-    ]
+    points = [(point.cap_w, point.measurement.energy_per_iteration_j) for point in found.points]
+    assert points == [(150.0, 90.0), (200.0, 82.0)]
 
 
 def test_what_was_measured_beside_a_later_baseline_counts_as_at_the_first() -> None:
-    warmer = BaselineMeasured(t_s=50.0, measurement=measurement(110.0, 0.55, cap_w=300.0))
+    warmer = events.BaselineMeasured(t_s=50.0, measurement=measurement(110.0, 0.55, cap_w=300.0))
     found = curve(*SEARCH, warmer, ended(175.0, 88.0, 0.66), kept(175.0, 88.0, warmer.measurement))
     assert found.baseline == BASELINE.measurement
     (last,) = [point.measurement for point in found.points if point.cap_w == 175.0]
@@ -213,15 +201,8 @@ def test_a_curve_of_a_workload_that_changed_does_not_hold_and_a_new_one_takes_it
 def test_a_pause_while_the_baseline_is_measured_begins_no_search() -> None:
     pause: list[Event] = [entered(State.PAUSED), entered(State.HOLDING)]
     assert curve(*SEARCH, kept(200.0, 82.0), entered(State.HOLDING), *pause).holds
-    paused_before = [
-        STARTED,
-        entered(State.BASELINE),
-        entered(State.PAUSED),
-        *ANEW,
-        ended(200.0, 80.0),
-        kept(200.0, 82.0),
-    ]
-    assert curve(*paused_before).holds
+    paused_before = (entered(State.BASELINE), entered(State.PAUSED), *ANEW)
+    assert curve(STARTED, *paused_before, ended(200.0, 80.0), kept(200.0, 82.0)).holds
 
 
 # What of it a run begins at.
@@ -269,7 +250,5 @@ def test_curves_of_several_runs_are_one_history_beside_the_last_baseline() -> No
 
 def test_a_curve_from_other_limits_is_history_only_where_there_is_none_from_these() -> None:
     lower = replace(OF_EDS, baseline=measurement(95.0, 0.5, cap_w=250.0))
-    history_w = [
-        [trial.cap_w for trial in Earlier(curves=(lower, OF_EDS)).history(EDS, "", at)] for at in ((250.0,), (280.0,))
-    ]
-    assert [caps_w[0] for caps_w in history_w] == [250.0, 300.0]
+    both = Earlier(curves=(lower, OF_EDS))
+    assert [both.history(EDS, "", (at_w,))[0].cap_w for at_w in (250.0, 280.0)] == [250.0, 300.0]

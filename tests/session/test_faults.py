@@ -135,9 +135,8 @@ def test_a_fault_while_tuning_puts_the_limits_back_before_its_traceback_is_writt
     assert runner.run() == 5
     file = directory.path / "internal-fault.txt"
     why = f"internal fault: IndexError: list index out of range 0\x1b[2J\n\ud800; its traceback is in {file}"
-    assert [event.text for event in recorder.events if isinstance(event, Warned)] == [
-        f"tuning ended, the job goes on: {why}"
-    ]
+    said = f"tuning ended, the job goes on: {why}"
+    assert [event.text for event in recorder.events if isinstance(event, Warned)] == [said]
     assert runner.ended_because == why
     assert limits.done[0] == "restored"
     assert ", in feed\n" in file.read_text()

@@ -14,40 +14,36 @@ from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading
 from autocap.session.limit_watch import LimitWatch
 from bench.simulation.jobs import tune
+from tests.doubles.outcomes import announced, warnings
 
 RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 GPUS = tuple(GpuInfo(index=i, uuid=f"GPU-{i}", name="H100", cap_range=RANGE) for i in range(2))
 PROFILE = profiles.load("quadro-rtx-6000/resnet50")
 
 
-def readings(*requested_w: float | None) -> Sequence[Reading]:
-    return [Reading(t_s=0.0, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
+def at(t_s: float, *requested_w: float | None) -> Sequence[Reading]:
+    return [Reading(t_s=t_s, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
 
 
 def test_a_limit_that_stays_changed_for_two_samples_is_somebody_elses() -> None:
     watch = LimitWatch(GPUS)
-    assert watch.change(readings(200.0, 200.0), (200.0, 200.0)) is None
-    assert watch.change(readings(200.0, 250.0), (200.0, 200.0)) is None
-    assert watch.change(readings(200.0, 250.0), (200.0, 200.0)) == (
-        "the limit of GPU 1 is 250 W, where 200 W should be: somebody else has changed it, and it stays"
-    )
+    assert watch.change(at(0.0, 200.0, 200.0), (200.0, 200.0)) is None
+    assert watch.change(at(0.0, 200.0, 250.0), (200.0, 200.0)) is None
+    said = "the limit of GPU 1 is 250 W, where 200 W should be: somebody else has changed it, and it stays"
+    assert watch.change(at(0.0, 200.0, 250.0), (200.0, 200.0)) == said
 
 
 def test_a_limit_that_is_back_at_the_next_sample_was_put_back_by_our_own_watchdog() -> None:
     watch = LimitWatch(GPUS)
     for _ in range(3):
-        assert watch.change(readings(300.0, 300.0), (200.0, 200.0)) is None
-        assert watch.change(readings(200.0, 200.0), (200.0, 200.0)) is None
+        assert watch.change(at(0.0, 300.0, 300.0), (200.0, 200.0)) is None
+        assert watch.change(at(0.0, 200.0, 200.0), (200.0, 200.0)) is None
 
 
 def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
     watch = LimitWatch(GPUS)
     for _ in range(3):
-        assert watch.change(readings(200.125, None), (200.0, 200.0)) is None
-
-
-def at(t_s: float, *requested_w: float | None) -> Sequence[Reading]:
-    return [Reading(t_s=t_s, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
+        assert watch.change(at(0.0, 200.125, None), (200.0, 200.0)) is None
 
 
 def test_what_a_card_makes_of_a_limit_soon_after_it_was_set_is_learned_and_never_somebody_elses() -> None:
@@ -69,9 +65,8 @@ def test_what_a_step_would_explain_is_somebody_elses_once_the_card_has_had_its_t
     for tenth in range(40):
         assert watch.change(at(0.1 * tenth, 170.0, 170.0), caps_w) is None
     assert watch.change(at(4.0, 170.0, 150.0), caps_w) is None
-    assert watch.change(at(4.1, 170.0, 150.0), caps_w) == (
-        "the limit of GPU 1 is 150 W, where 170 W should be: somebody else has changed it, and it stays"
-    )
+    said = "the limit of GPU 1 is 150 W, where 170 W should be: somebody else has changed it, and it stays"
+    assert watch.change(at(4.1, 170.0, 150.0), caps_w) == said
 
 
 @pytest.mark.parametrize(
@@ -83,20 +78,17 @@ def test_what_a_step_would_explain_is_somebody_elses_once_the_card_has_had_its_t
         (60.0, State.HOLDING, None),
     ],
 )
-def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(
-    t_s: float, state: State, allowed: float | None
-) -> None:
+def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s, state, allowed) -> None:
     node = SimulatedNode(gpus=2, changes=(LimitChange(t_s=t_s, cap_w=111.0, gpu=1),))
     config = TuneConfig(metric=Metric(name="energy", max_slowdown=allowed), target_stderr=0.005, trial_s=20.0)
     fixed = (("cap", "180"),)
     outcome = tune(SimulatedJob(profile=PROFILE), config, "fixed", options=fixed, node=node, end_s=90.0)
-    entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered) and event.t_s <= t_s]
+    entered = [event for event in announced(outcome, events.StateEntered) if event.t_s <= t_s]
     assert entered[-1].state is state
-    after = [event for event in outcome.log.events if event.t_s > t_s + 1.0]
-    assert not [event for event in after if isinstance(event, events.CapSet)]
-    (warning,) = [event for event in outcome.log.events if isinstance(event, events.Warned)]
-    assert "the limit of GPU 1 is 111 W, where" in warning.text
-    assert warning.text.endswith("somebody else has changed it, and it stays")
+    assert not [event for event in announced(outcome, events.CapSet) if event.t_s > t_s + 1.0]
+    (warning,) = warnings(outcome)
+    assert "the limit of GPU 1 is 111 W, where" in warning
+    assert warning.endswith("somebody else has changed it, and it stays")
     assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0
     assert outcome.device.limits().requested_w(outcome.device.gpus[1].uuid) == 111.0
     tally = outcome.log.events[-1]

@@ -94,10 +94,8 @@ def test_both_kinds_are_told_apart() -> None:
     scene = Scene(Feed(sources={PRICE: "file:p", CARBON: "gb"}))
     carbon = Said(kind=CARBON, at_s=(T0 - 50,), values=(300.0,), until_s=T0 + 1000)
     scene.at(120.0, HOURLY, carbon)
-    assert [(kind, quote and quote.at(120.0)) for _, kind, quote in scene.decider.heard] == [
-        (PRICE, 0.1),
-        (CARBON, 300.0),
-    ]
+    told = [(kind, quote and quote.at(120.0)) for _, kind, quote in scene.decider.heard]
+    assert told == [(PRICE, 0.1), (CARBON, 300.0)]
 
 
 def test_where_the_time_of_day_is_set_the_times_are_told_anew() -> None:

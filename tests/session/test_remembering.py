@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,11 @@ from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
-from autocap.events import Event, Remembered, RunStarted, State
-from autocap.job.processes import ProcessId, own_identity
+from autocap.events import Event, Remembered, RunStarted
 from autocap.limits import Guardian
 from autocap.metrics import Metric
-from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample, SensorInfo, StepReading, Trial
+from autocap.progress import StepProgress
+from autocap.records import Measurement, Sample, Trial
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
@@ -34,6 +33,7 @@ from autocap.strategies.base import StrategyLike
 from bench.faults.virtual import Unwatched
 from tests.doubles.logs import STARTED
 from tests.doubles.memories import NOW
+from tests.doubles.tuned_job import CountedBy, EndsOnceHeld
 
 PROFILE = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY, EDS = Metric(name="energy"), Metric(name="eds", k=2.0)
@@ -51,34 +51,6 @@ class Unsampled(Recorder):
 
     def sample(self, sample: Sample) -> None:
         return
-
-
-@dataclass
-class Process:
-    """The job as a process, which ends once it is decided which cap is held."""
-
-    recorder: Recorder
-    pid: int = field(default_factory=os.getpid)
-    identity: ProcessId | None = field(default_factory=own_identity)
-
-    def poll(self) -> int | None:
-        states = [event.state for event in self.recorder.events if isinstance(event, events.StateEntered)]
-        return 0 if states and states[-1] in (State.HOLDING, State.DONE) else None
-
-
-@dataclass
-class Counting:
-    device: SimulatedDevice
-    clock: VirtualClock
-    kind: str
-    fault: str | None = None
-    remarks: tuple[str, ...] = ()
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        return self.device.steps(self.clock.now())
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        return StepProgress(self.kind)
 
 
 @dataclass
@@ -144,13 +116,14 @@ class Runs:
             recorder = Unsampled(directory, Reporter())
             recorder.event(started(metric, now))
             store = self.store if place is None else MemoryStore(place)
+            guardian = partial(Guardian, state_dir=self.folder / "state", sync=lambda fd: None, start_watch=Unwatched)
             tuning = Tuning(
                 config=RunConfig(
                     command=("train",),
                     tune=TuneConfig(metric=metric, caps_w=CAPS_W, target_stderr=0.05, trial_s=10.0, observe=observe),
                 ),
                 clock=clock,
-                job=Process(recorder),
+                job=EndsOnceHeld(recorder),
                 inbox=NoInbox(),
                 recorder=recorder,
                 plan=SearchPlan(
@@ -158,11 +131,9 @@ class Runs:
                     options=registry.option_values(made, ()),
                     warm_start=named,
                 ),
-                counting=Counting(device, clock, progress),
+                counting=CountedBy(lambda: device.steps(clock.now()), lambda sensor: StepProgress(progress), progress),
                 memory=JobMemory(job=Job.of(["train"], {}, self.folder), store=store, now=now) if memory else None,
-                new_guardian=partial(
-                    Guardian, state_dir=self.folder / "state", sync=lambda fd: None, start_watch=Unwatched
-                ),
+                new_guardian=guardian,
             )
 
             tuning.tune(device)
@@ -243,9 +214,8 @@ def test_a_run_that_is_named_comes_before_what_is_remembered(run: Runs) -> None:
     otherwise = run(days=3, named=named, progress="period")
     assert otherwise.history_w == []
     (warning,) = [event.text for event in otherwise.events if isinstance(event, events.Warned)]
-    assert warning.endswith(
-        "iterations were counted by steps and are now counted by period, so the search begins from nothing"
-    )
+    said = "iterations were counted by steps and are now counted by period, so the search begins from nothing"
+    assert warning.endswith(said)
 
 
 def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) -> None:

@@ -1,5 +1,7 @@
 """Whole jobs on cards that take limits in steps, or on a driver that ignores a set now and then, in virtual time."""
 
+from collections.abc import Callable
+
 import pytest
 
 from bench.faults.stage import ARRIVALS_MW, Stage
@@ -7,17 +9,19 @@ from bench.faults.virtual import play, usual
 from bench.nvml_emulation import Steps, Way
 
 
-@pytest.mark.parametrize(("lag_s", "way"), [(0.0, Way.DOWN), (0.008, Way.DOWN), (0.008, Way.NEAREST), (0.6, Way.UP)])
-def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_limits_found(
-    lag_s: float, way: Way
-) -> None:
-    firmware = Steps(step_mw=25_000, lag_s=lag_s, way=way, untouched_mw=ARRIVALS_MW)
-
+def both_cards(**changes: object) -> Callable[[Stage], None]:
     def inject(stage: Stage) -> None:
         for gpu in (0, 1):
-            stage.card(gpu, steps=firmware)
+            stage.card(gpu, **changes)
 
-    report = play(usual(), inject)
+    return inject
+
+
+@pytest.mark.parametrize(("lag_s", "way"), [(0.0, Way.DOWN), (0.008, Way.DOWN), (0.008, Way.NEAREST), (0.6, Way.UP)])
+def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_limits_found(lag_s, way) -> None:
+    firmware = Steps(step_mw=25_000, lag_s=lag_s, way=way, untouched_mw=ARRIVALS_MW)
+
+    report = play(usual(), both_cards(steps=firmware))
     assert report.limits_mw == ARRIVALS_MW
     assert not report.restored_later
     assert report.left_behind == ()
@@ -34,11 +38,7 @@ def test_where_one_of_two_cards_takes_steps_both_get_what_it_takes() -> None:
 
 
 def test_a_driver_that_ignores_every_third_set_ends_no_tuning() -> None:
-    def inject(stage: Stage) -> None:
-        for gpu in (0, 1):
-            stage.card(gpu, ignored_share=0.33)
-
-    report = play(usual(), inject)
+    report = play(usual(), both_cards(ignored_share=0.33))
     assert report.said == ("the job ended",)
     assert report.kept_w is not None
     assert report.limits_mw == ARRIVALS_MW
@@ -46,11 +46,8 @@ def test_a_driver_that_ignores_every_third_set_ends_no_tuning() -> None:
 
 
 def test_steps_of_an_unusual_length_and_origin_are_learned_as_well() -> None:
-    def inject(stage: Stage) -> None:
-        for gpu in (0, 1):
-            stage.card(gpu, steps=Steps(step_mw=50_000, from_mw=12_500, untouched_mw=ARRIVALS_MW))
-
-    report = play(usual(), inject)
+    firmware = Steps(step_mw=50_000, from_mw=12_500, untouched_mw=ARRIVALS_MW)
+    report = play(usual(), both_cards(steps=firmware))
     assert report.limits_mw == ARRIVALS_MW
     assert report.kept_w in (162.5, 212.5)
     assert report.left_behind == ()

@@ -1,69 +1,44 @@
-from collections.abc import Sequence
-
-import numpy as np
 import pytest
 
 from autocap.config import STRATEGY, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import TrialStarted
-from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import StrategyLike
+from autocap.records import TrialState
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import BUILTIN, find, option_values
-from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
+from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search
 from autocap.testing.strategies import ENERGY, StrategyContract
 from bench.simulation.jobs import tune
+from tests.doubles.searches import built, searched
 
 Baseline = type[DepoGolden] | type[DepoLinear] | type[Gpoeo] | type[ZeusScan]
 WATT_BY_WATT = CapGrid.stepped(100, 260, 1)
 
 
-def built(
-    kind: Baseline, metric: Metric, baseline: Measurement, grid: CapGrid = GRID, history: Sequence[Trial] = ()
-) -> StrategyLike:
-    rng = np.random.default_rng(0)
-    return kind(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options={})
+class TestDepoLinear(StrategyContract):
+    strategy = DepoLinear
 
 
-def run(kind: Baseline, curve: Curve, metric: Metric = ENERGY, grid: CapGrid = GRID, noise: float = 0.0) -> Search:
-    baseline = measured(curve, grid[-1], stated=noise / 2)
-    return search(built(kind, metric, baseline, grid), curve, metric, baseline, noise)
+class TestDepoGolden(StrategyContract):
+    strategy = DepoGolden
 
 
-class BaselineContract(StrategyContract):
-    kind: Baseline
-
-    def make(
-        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
-    ) -> StrategyLike:
-        return built(self.kind, metric, baseline, grid, history)
+class TestZeusScan(StrategyContract):
+    strategy = ZeusScan
 
 
-class TestDepoLinear(BaselineContract):
-    kind = DepoLinear
-
-
-class TestDepoGolden(BaselineContract):
-    kind = DepoGolden
-
-
-class TestZeusScan(BaselineContract):
-    kind = ZeusScan
-
-
-class TestGpoeo(BaselineContract):
-    kind = Gpoeo
+class TestGpoeo(StrategyContract):
+    strategy = Gpoeo
 
 
 def test_depo_linear_takes_eleven_windows_from_the_top_to_the_bottom() -> None:
-    assert run(DepoLinear, CLIFF, grid=WATT_BY_WATT).asks == tuple(float(cap_w) for cap_w in range(260, 99, -16))
+    assert searched(DepoLinear, CLIFF, grid=WATT_BY_WATT).asks == tuple(float(cap_w) for cap_w in range(260, 99, -16))
 
 
 def test_depo_golden_takes_eight_windows_and_then_measures_the_middle_that_it_returns() -> None:
-    found = run(DepoGolden, CLIFF, grid=WATT_BY_WATT)
+    found = searched(DepoGolden, CLIFF, grid=WATT_BY_WATT)
     assert found.asks[:4] == (161.0, 199.0, 138.0, 123.0)
     assert len(found.asks) == 9
     assert found.kept_w == found.asks[-1]
@@ -72,27 +47,21 @@ def test_depo_golden_takes_eight_windows_and_then_measures_the_middle_that_it_re
 
 def test_depo_golden_keeps_the_nearest_cap_where_its_middle_cannot_be_measured() -> None:
     baseline = measured(CLIFF, 260.0)
-    middle_w = run(DepoGolden, CLIFF, grid=WATT_BY_WATT).asks[-1]
-    strategy = built(DepoGolden, ENERGY, baseline, WATT_BY_WATT)
+    middle_w = searched(DepoGolden, CLIFF, grid=WATT_BY_WATT).asks[-1]
+    strategy = built(DepoGolden, ENERGY, baseline, grid=WATT_BY_WATT)
     found = search(strategy, CLIFF, ENERGY, baseline, fails=lambda cap_w, count: cap_w == middle_w)
     assert 0 < abs(found.kept_w - middle_w) <= 5
 
 
 def test_zeus_scans_every_25_watts_from_the_highest_cap() -> None:
-    assert run(ZeusScan, CLIFF).asks == (260.0, 235.0, 210.0, 185.0, 160.0, 135.0, 110.0)
+    assert searched(ZeusScan, CLIFF).asks == (260.0, 235.0, 210.0, 185.0, 160.0, 135.0, 110.0)
 
 
 def test_gpoeo_widens_its_strides_until_the_cost_rises_and_divides_what_lies_between() -> None:
-    found = run(Gpoeo, CLIFF)
+    found = searched(Gpoeo, CLIFF)
     assert found.asks[:2] == (180.0, 190.0)
     assert found.asks[2:5] == (170.0, 150.0, 120.0)
     assert CLIFF.regret(ENERGY, found.kept_w or GRID[-1]) < 0.02
-
-
-def test_gpoeo_starts_at_the_cheapest_cap_of_a_history() -> None:
-    baseline = measured(CLIFF, GRID[-1])
-    history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
-    assert built(Gpoeo, ENERGY, baseline, history=history).ask() == 135.0
 
 
 @pytest.mark.parametrize(
@@ -103,9 +72,7 @@ def test_gpoeo_starts_at_the_cheapest_cap_of_a_history() -> None:
         ("gpoeo", {2}, 4.0 + 2.5 * 0.57),  # in the middle of the range
     ],
 )
-def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(
-    name: str, iterations: set[int], first_s: float
-) -> None:
+def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(name, iterations, first_s) -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     outcome = tune(SimulatedJob(profile=profile), TuneConfig(metric=ENERGY), name, stop_when_held=True)
     trials = [event.trial for event in outcome.trials]
@@ -118,7 +85,7 @@ def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(
 @pytest.mark.parametrize("kind", [DepoLinear, DepoGolden, ZeusScan, Gpoeo])
 def test_none_of_them_measures_a_cap_twice(kind: Baseline) -> None:
     for curve in (*PHYSICAL, FALLING, RISING):
-        asks = run(kind, curve, noise=0.005).asks
+        asks = searched(kind, curve, noise=0.005).asks
         assert len(asks) == len(set(asks))
 
 

@@ -3,19 +3,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
-from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
-from autocap.strategies.registry import option_values
 from autocap.testing.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
+from tests.doubles.searches import built
 
 if TYPE_CHECKING:  # it loads torch, which would cost every process that collects the tests two seconds
     from autocap.strategies.bayesian import Bayesian
@@ -24,19 +22,10 @@ NOISE = 0.005
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the Gaussian process needs torch")
 
 
-def bayesian(
-    metric: Metric,
-    baseline: Measurement,
-    grid: CapGrid = GRID,
-    seed: int = 0,
-    history: Sequence[Trial] = (),
-    **options: OptionScalar,
-) -> "Bayesian":
+def bayesian(metric: Metric, baseline: Measurement, **given: Any) -> "Bayesian":
     from autocap.strategies.bayesian import Bayesian
 
-    values = option_values(Bayesian, []) | options
-    rng = np.random.default_rng(seed)
-    return Bayesian(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
+    return built(Bayesian, metric, baseline, **given)
 
 
 def optimise(curve: Curve, metric: Metric = ENERGY, seed: int = 0, **options: OptionScalar) -> Search:
@@ -48,7 +37,7 @@ class TestContractWithTrees(StrategyContract):
     def make(
         self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
     ) -> "Bayesian":
-        return bayesian(metric, baseline, grid, seed, history, sampler="tpe")
+        return bayesian(metric, baseline, grid=grid, history=history, seed=seed, sampler="tpe")
 
 
 @needs_torch
@@ -60,10 +49,8 @@ def test_a_gaussian_process_meets_the_contract_too(curve: Curve, metric: Metric)
     found = search(strategy, curve, metric, baseline, NOISE, fails=lambda cap_w, count: cap_w == 150.0)
     StrategyContract.check(strategy, found, GRID)
     assert found.kept_w is not None
-    again = search(
-        bayesian(metric, baseline, sampler="gp"), curve, metric, baseline, NOISE, fails=lambda w, n: w == 150.0
-    )
-    assert again.asks == found.asks
+    again = bayesian(metric, baseline, sampler="gp")
+    assert search(again, curve, metric, baseline, NOISE, fails=lambda w, n: w == 150.0).asks == found.asks
 
 
 @pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=needs_torch)])
@@ -113,19 +100,6 @@ def test_nothing_is_tried_below_a_cap_that_is_surely_too_slow() -> None:
     asks = search(strategy, curve, metric, baseline, NOISE).asks
     assert asks
     assert min(asks) > 180.0
-
-
-def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history() -> None:
-    baseline = measured(CLIFF, GRID[-1])
-    history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
-    assert bayesian(ENERGY, baseline, history=history, sampler="tpe").ask() == 135.0
-
-
-def test_a_sampler_that_does_not_exist_is_refused() -> None:
-    from autocap.strategies.bayesian import Bayesian
-
-    with pytest.raises(UsageError, match="strategy option sampler is 'grid'; it takes auto, gp, tpe"):
-        option_values(Bayesian, [("sampler", "grid")])
 
 
 def test_all_that_takes_long_is_done_before_the_first_question() -> None:

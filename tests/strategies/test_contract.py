@@ -45,8 +45,7 @@ def test_a_class_is_built_with_its_defaults_and_the_options_that_are_given() -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [(Careless, "only what was measured to the end is recommended"), (Endless, "a search ends")],
+    ("kind", "message"), [(Careless, "only what was measured to the end is recommended"), (Endless, "a search ends")]
 )
 def test_a_strategy_that_breaks_the_contract_fails_with_what_it_breaks(kind: type, message: str) -> None:
     suite = type("Suite", (StrategyContract,), {"strategy": kind, "options": {"step": 40} if kind is Careless else {}})

@@ -37,9 +37,7 @@ def test_repeats_that_disagree_are_known_no_better_than_they_scatter() -> None:
 @pytest.mark.parametrize(
     ("stderrs", "mean", "stderr"), [([0.0, 0.0], 1.5, 0.5), ([0.0, 0.1], 1.5, 0.5), ([math.inf, 0.1], 2.0, 0.1)]
 )
-def test_errors_of_nothing_and_of_infinity_do_not_break_the_pool(
-    stderrs: list[float], mean: float, stderr: float
-) -> None:
+def test_errors_of_nothing_and_of_infinity_do_not_break_the_pool(stderrs, mean, stderr) -> None:
     assert pool([1.0, 2.0], stderrs) == (pytest.approx(mean), pytest.approx(stderr, abs=1e-6))
 
 

@@ -46,22 +46,18 @@ def test_it_tries_again_after_one_failure_and_gives_up_after_two() -> None:
     assert (always.asks, always.kept_w) == ((200.0, 200.0), None)
 
 
-def test_the_cap_must_be_given() -> None:
-    with pytest.raises(UsageError, match="strategy fixed needs --strategy-option cap=W"):
-        fixed(None)
-    with pytest.raises(
-        UsageError, match=re.escape("needs the option cap (the cap, watts); pass --strategy-option cap=")
-    ):
-        option_values(Fixed, [])
-
-
-def test_a_cap_off_the_grid_is_refused_with_what_may_be_given() -> None:
-    with pytest.raises(
-        UsageError, match=re.escape("cap=90 W, which is not among the 33 caps that may be tried, 100 to")
-    ):
-        fixed(90.0)
-    with pytest.raises(UsageError, match=re.escape("pass cap=200, or allow it with --caps 201")):
-        fixed(201.0)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: fixed(None), "strategy fixed needs --strategy-option cap=W"),
+        (lambda: option_values(Fixed, []), "needs the option cap (the cap, watts); pass --strategy-option cap="),
+        (lambda: fixed(90.0), "cap=90 W, which is not among the 33 caps that may be tried, 100 to"),
+        (lambda: fixed(201.0), "pass cap=200, or allow it with --caps 201"),
+    ],
+)
+def test_a_cap_must_be_given_and_one_off_the_grid_is_refused_with_what_may_be_given(given, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        given()
 
 
 def test_its_option_is_read_as_watts() -> None:

@@ -1,60 +1,39 @@
-from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
 
-import numpy as np
 import pytest
 
-from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
-from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
-from autocap.strategies.options import OptionScalar
-from autocap.strategies.registry import option_values
-from autocap.testing.curves import BUMPY, CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search
-from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.curves import BUMPY, CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search
+from autocap.testing.strategies import ENERGY, StrategyContract
+from tests.doubles.searches import built, searched
+
+linear = partial(built, Linear)
 
 
-def linear(metric: Metric, baseline: Measurement, grid: CapGrid = GRID, **options: OptionScalar) -> Linear:
-    values = option_values(Linear, []) | options
-    return Linear(grid=grid, metric=metric, baseline=baseline, rng=np.random.default_rng(0), history=(), options=values)
-
-
-def scan(
-    curve: Curve,
-    metric: Metric = ENERGY,
-    noise: float = 0.0,
-    seed: int = 0,
-    stated: float | None = None,
-    **options: OptionScalar,
-) -> Search:
-    baseline = measured(curve, GRID[-1], stated=noise / 2)
-    return search(linear(metric, baseline, **options), curve, metric, baseline, noise, stated, seed)
+scan = partial(searched, Linear)
 
 
 class TestContract(StrategyContract):
-    def make(
-        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
-    ) -> Linear:
-        return linear(metric, baseline, grid)
+    strategy = Linear
 
 
 class TestContractWithEveryOption(StrategyContract):
-    def make(
-        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
-    ) -> Linear:
-        return linear(metric, baseline, grid, step=20.0, direction="up", patience=3)
+    strategy = Linear
+    options: ClassVar[dict[str, object]] = {"step": 20, "direction": "up", "patience": 3}
 
 
-def test_it_scans_the_whole_grid_downwards() -> None:
-    assert scan(CLIFF).asks == tuple(reversed(GRID))
-
-
-def test_it_scans_upwards_when_told_to() -> None:
-    assert scan(CLIFF, direction="up").asks == tuple(GRID)
-
-
-def test_a_step_leaves_caps_out_but_neither_end() -> None:
-    assert scan(CLIFF, step=45.0).asks == (260.0, 215.0, 170.0, 125.0, 100.0)
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        ({}, tuple(reversed(GRID))),
+        ({"direction": "up"}, tuple(GRID)),
+        ({"step": 45.0}, (260.0, 215.0, 170.0, 125.0, 100.0)),  # caps are left out, but neither end
+    ],
+)
+def test_it_scans_the_whole_grid_downwards_unless_told_otherwise(options, asks) -> None:
+    assert scan(CLIFF, **options).asks == asks
 
 
 def test_without_noise_it_finds_the_best_cap_and_repeats_nothing() -> None:
@@ -89,29 +68,3 @@ def test_what_a_slowdown_limit_leaves_undecided_is_measured_again() -> None:
     doubtful = [cap_w for cap_w in GRID if 1.04 < curve.time_s(cap_w) / curve.time_s(GRID[-1]) < 1.05]
     assert doubtful
     assert all(found.asks.count(cap_w) == 2 for cap_w in doubtful)
-
-
-@pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
-def test_half_a_percent_of_noise_costs_less_than_one_percent(metric: Metric) -> None:
-    regrets = [
-        curve.regret(metric, scan(curve, metric, noise=0.005, seed=seed).kept_w or GRID[-1])
-        for curve in PHYSICAL
-        for seed in range(4)
-    ]
-    assert np.mean(regrets) < 0.004
-    assert max(regrets) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("step", "-1", "finite number at least 0"),
-        ("step", "nan", "finite number at least 0"),
-        ("direction", "left", "it takes down, up"),
-        ("patience", "2.5", "a whole number"),
-        ("stride", "5", "this strategy's options: step, direction, patience"),
-    ],
-)
-def test_bad_options_are_refused(name: str, text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        option_values(Linear, [(name, text)])

@@ -2,7 +2,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -15,45 +15,23 @@ from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import POWER, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes
-from autocap.strategies.options import OptionScalar
-from autocap.strategies.registry import option_values
 from autocap.testing.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from autocap.testing.strategies import BUDGET, EDP, EDS, ENERGY, StrategyContract
+from tests.doubles.searches import built, searched
 
 ED2P = Metric(name="ed2p")
 COST = Metric(name="cost", energy_price=0.3, hour_price=0.05)
 PLATEAU = next(curve for curve in PHYSICAL if curve.name == "draws little")
 
 
-def model(
-    metric: Metric,
-    baseline: Measurement,
-    grid: CapGrid = GRID,
-    history: Sequence[Trial] = (),
-    **options: OptionScalar,
-) -> Model:
-    values = option_values(Model, []) | options
-    rng = np.random.default_rng(0)
-    return Model(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
+model = partial(built, Model)
 
 
-def fit(
-    curve: Curve,
-    metric: Metric = ENERGY,
-    noise: float = 0.0,
-    seed: int = 0,
-    history: Sequence[Trial] = (),
-    **options: OptionScalar,
-) -> Search:
-    baseline = measured(curve, GRID[-1], stated=noise / 2)
-    return search(model(metric, baseline, history=history, **options), curve, metric, baseline, noise, seed=seed)
+fit = partial(searched, Model)
 
 
 class TestContract(StrategyContract):
-    def make(
-        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
-    ) -> Model:
-        return model(metric, baseline, grid, history)
+    strategy = Model
 
 
 @cache
@@ -107,9 +85,8 @@ def test_a_warm_start_begins_where_the_earlier_run_found_its_best_cap() -> None:
 
 
 def test_a_warm_start_holds_for_iterations_of_another_length() -> None:
-    assert fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, 3.0)).asks[0] == pytest.approx(
-        fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, 1.0)).asks[0], abs=5
-    )
+    longer, same = (fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, factor)).asks[0] for factor in (3.0, 1.0))
+    assert longer == pytest.approx(same, abs=5)
 
 
 def test_a_warm_start_that_no_longer_holds_is_dropped() -> None:
@@ -125,12 +102,9 @@ def past(curve: Curve, factor: float) -> list[Trial]:
     return [replace(trial, measurement=_longer(trial.measurement, factor)) for trial in trials if trial.measurement]
 
 
-def _longer(measurement: Measurement | None, factor: float) -> Measurement:
-    return replace(
-        measurement,
-        period_s=factor * measurement.period_s,
-        energy_per_iteration_j=factor * measurement.energy_per_iteration_j,
-    )
+def _longer(one: Measurement, factor: float) -> Measurement:
+    energy_j = factor * one.energy_per_iteration_j
+    return replace(one, period_s=factor * one.period_s, energy_per_iteration_j=energy_j)
 
 
 def test_it_says_what_it_expects_of_the_cap_it_recommends() -> None:
@@ -200,8 +174,7 @@ def test_on_a_job_that_no_family_describes_it_is_not_sure() -> None:
         families = ("phases", "law")
 
     baseline = measured(WAITS, GRID[-1], stated=0.002)
-    rng, values = np.random.default_rng(0), option_values(Model, [])
-    strategy = WithoutMemory(grid=GRID, metric=EDP, baseline=baseline, rng=rng, history=(), options=values)
+    strategy = built(WithoutMemory, EDP, baseline)
     for cap_w in (200.0, 150.0):
         strategy.tell(trial_of(EDP, measured(WAITS, cap_w, stated=0.005), baseline))
     predictions = [one for one in strategy.predict() if 150 < one.cap_w < 200]
@@ -218,12 +191,8 @@ def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
 
 def test_several_devices_are_judged_by_the_draw_of_one() -> None:
     def of_four(measurement: Measurement) -> Measurement:
-        return replace(
-            measurement,
-            cap_w=measurement.cap_w * 4,
-            power_w=4 * measurement.power_w,
-            energy_per_iteration_j=4 * measurement.energy_per_iteration_j,
-        )
+        energy_j, power_w = 4 * measurement.energy_per_iteration_j, 4 * measurement.power_w
+        return replace(measurement, cap_w=measurement.cap_w * 4, power_w=power_w, energy_per_iteration_j=energy_j)
 
     single = measured(CLIFF, GRID[-1], stated=0.002)
     assert model(ENERGY, of_four(single)).ask() == model(ENERGY, single).ask()

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.registry import BUILTIN, find, option_values
-from autocap.testing.strategies import METRICS
+from autocap.strategies.registry import BUILTIN, find
+from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, trial_of
+from autocap.testing.strategies import EDP, EDS, ENERGY, METRICS
 from tests.doubles import arbitrary
+from tests.doubles.searches import built, searched
 
 milliwatts = st.integers(50_000, 500_000)
 
@@ -37,19 +38,6 @@ def test_the_nearest_cap_of_a_grid_is_no_farther_than_any_other(caps_w: set[floa
     nearest_w = grid.nearest(asked_w)
     assert nearest_w in grid
     assert all(abs(nearest_w - asked_w) <= abs(cap_w - asked_w) for cap_w in grid)
-
-
-def built(name: str, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int) -> StrategyLike:
-    factory = find(name)
-    given_options = {"fixed": [("cap", str(grid[len(grid) // 2]))], "bayesian": [("sampler", "tpe")]}.get(name, [])
-    return factory(
-        grid=grid,
-        metric=metric,
-        baseline=baseline,
-        rng=np.random.default_rng(seed),
-        history=(),
-        options=option_values(factory, given_options),
-    )
 
 
 def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Generator) -> Trial:
@@ -82,11 +70,10 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
     size=st.integers(1, 20),
     baseline=arbitrary.measurements(cap_w=200.0),
 )
-def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(
-    name: str, seed: int, metric: Metric, size: int, baseline: Measurement
-) -> None:
+def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(name, seed, metric, size, baseline) -> None:
     grid = CapGrid.stepped(200 - 5 * (size - 1), 200, 5) if size > 1 else CapGrid((200.0,))
-    strategy = built(name, grid, metric, baseline, seed)
+    options = {"fixed": {"cap": grid[len(grid) // 2]}, "bayesian": {"sampler": "tpe"}}.get(name, {})
+    strategy = built(find(name), metric, baseline, grid, seed=seed, **options)
     rng = np.random.default_rng(seed)
     complete = set()
     for _ in range(4 * len(grid) + 20):
@@ -101,3 +88,39 @@ def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(
     assert strategy.ask() is None
     predicted = getattr(strategy, "predict", tuple)()
     assert all(one.cap_w in grid for one in predicted)
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    ("name", "seeds", "worst", "asked", "fewer"),
+    [
+        ("golden", 8, 0.03, lambda found: len(set(found.asks)), len(GRID) / 3),
+        ("bandit", 2, 0.05, lambda found: len(found.asks), 10),
+        ("linear", 4, 0.01, lambda found: len(set(found.asks)), len(GRID) + 1),
+    ],
+)
+def test_half_a_percent_of_noise_costs_little_and_few_trials(name, seeds, worst, asked, fewer, metric) -> None:
+    searches = [
+        (curve, searched(find(name), curve, metric, noise=0.005, seed=seed))
+        for curve in PHYSICAL
+        for seed in range(seeds)
+    ]
+    regrets = [curve.regret(metric, found.kept_w or GRID[-1]) for curve, found in searches]
+    assert np.mean(regrets) < 0.004
+    assert max(regrets) < worst
+    assert np.mean([asked(found) for _, found in searches]) < fewer
+
+
+@pytest.mark.parametrize(("name", "noise"), [("golden", 0.0), ("bandit", 0.005)])
+def test_either_end_of_the_grid_is_reached(name: str, noise: float) -> None:
+    assert searched(find(name), FALLING, noise=noise).kept_w == 100.0
+    assert searched(find(name), RISING, noise=noise).kept_w == 260.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("golden", {}), ("bandit", {}), ("gpoeo", {}), ("bayesian", {"sampler": "tpe"})]
+)
+def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history(name: str, options: dict[str, str]) -> None:
+    baseline = measured(CLIFF, GRID[-1])
+    history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
+    assert built(find(name), ENERGY, baseline, history=history, **options).ask() == 135.0

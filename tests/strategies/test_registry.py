@@ -36,9 +36,8 @@ def test_a_strategy_is_found_by_module_and_class() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        UsageError, match="unknown strategy 'tabu'; choose one of model, golden, linear, bayesian, bandit, fixed"
-    ):
+    known = "model, golden, linear, bayesian, bandit, fixed"
+    with pytest.raises(UsageError, match=f"unknown strategy 'tabu'; choose one of {known}"):
         find("tabu")
 
 
@@ -117,9 +116,7 @@ def test_whatever_may_have_the_shape_of_a_strategy_is_taken_from_the_current_dir
     assert sys.path[0] != str(tmp_path)  # nothing of ours is looked for there first
 
 
-def test_a_module_of_the_current_directory_finds_what_lies_beside_it_later_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_module_of_the_current_directory_finds_what_lies_beside_it_later_too(monkeypatch, tmp_path) -> None:
     (tmp_path / "lies_beside_it.py").write_text("")
     body = METHODS.replace("recommend(self): pass", "recommend(self):\n    import lies_beside_it\n    return 150.0")
     strategy = find(mine(monkeypatch, tmp_path, body))
@@ -131,6 +128,18 @@ def test_options_have_their_defaults_and_the_last_of_a_name_counts() -> None:
     assert option_values(Linear, [("step", "5"), ("step", "10")])["step"] == 10.0
 
 
-def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown strategy option 'steps'; this strategy's options: tolerance"):
-        option_values(Golden, [("steps", "5")])
+@pytest.mark.parametrize(
+    ("name", "option", "text", "message"),
+    [
+        ("golden", "steps", "5", "unknown strategy option 'steps'; this strategy's options: tolerance"),
+        ("bayesian", "sampler", "grid", "strategy option sampler is 'grid'; it takes auto, gp, tpe"),
+        ("linear", "step", "-1", "finite number at least 0"),
+        ("linear", "step", "nan", "finite number at least 0"),
+        ("linear", "direction", "left", "it takes down, up"),
+        ("linear", "patience", "2.5", "a whole number"),
+        ("linear", "stride", "5", "this strategy's options: step, direction, patience"),
+    ],
+)
+def test_an_unknown_option_and_a_bad_value_are_refused_with_what_it_takes(name, option, text, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        option_values(find(name), [(option, text)])

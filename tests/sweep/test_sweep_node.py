@@ -83,9 +83,7 @@ def test_a_run_of_which_the_meter_told_nothing_was_not_measured() -> None:
 @pytest.mark.parametrize(
     ("watts", "gap_s"), [([500.0, None, None, 500.0], 2.0), ([None, 500.0], 1.0), ([500.0] * 9 + [None], 1.0)]
 )
-def test_a_run_in_which_the_meter_had_a_gap_is_left_out_with_the_reason(
-    watts: list[float | None], gap_s: float
-) -> None:
+def test_a_run_in_which_the_meter_had_a_gap_is_left_out_with_the_reason(watts, gap_s) -> None:
     found = used(whole_run(meter(*watts)))
     assert found.node_gap_s == gap_s
     gap = replace(finished(200.0), used=found)
@@ -95,10 +93,8 @@ def test_a_run_in_which_the_meter_had_a_gap_is_left_out_with_the_reason(
 
 
 def test_means_count_the_node_and_keep_the_gpus_part_with_its_own_scatter() -> None:
-    pairs = ((1000.0, 5000.0), (1100.0, 5000.0), (1200.0, 5000.0))
-    runs = [
-        with_node(finished(200.0, i, energy_j=(gpu_j / 2,) * 2), node_j) for i, (gpu_j, node_j) in enumerate(pairs, 1)
-    ]
+    gpus_j = (1000.0, 1100.0, 1200.0)
+    runs = [with_node(finished(200.0, i, energy_j=(gpu_j / 2,) * 2), 5000.0) for i, gpu_j in enumerate(gpus_j, 1)]
     (row,) = cap_rows(runs)
     found = row.measurement
     assert (found.power_w, found.energy_per_iteration_j, found.energy_rel_stderr) == (500.0, 5000.0, 0.0)
@@ -195,10 +191,8 @@ def node_log(*, made: SweepPlan | None = None, idle_w: float | None = None) -> l
 
 def test_the_best_caps_are_told_by_the_node_and_by_the_gpus_alone() -> None:
     (panel,) = summarise(node_log()).panels
-    by_node, by_gpus = (
-        {one.metric: one.cap_w[0] for one in some} for some in (panel.best_by_metric, panel.best_by_metric_gpu)
-    )
-    assert (by_node["energy"], by_gpus["energy"]) == (200.0, 150.0)
+    best = [{one.metric: one.cap_w[0] for one in some} for some in (panel.best_by_metric, panel.best_by_metric_gpu)]
+    assert [some["energy"] for some in best] == [200.0, 150.0]
     assert panel.baseline.measurement.power_w == pytest.approx(300.0)
 
 
@@ -218,17 +212,14 @@ def test_the_report_shows_the_nodes_figures_the_gpus_and_both_optima() -> None:
 
 
 def test_the_idle_power_that_was_seen_is_that_of_the_set_it_was_seen_with() -> None:
-    seen = [
-        events.IdleEstimated(t_s=1.0, power_w=watts, seen_s=30.0, gpus=gpus)
-        for watts, gpus in ((40.0, "0"), (45.0, "0"), (90.0, "0,1"))
-    ]
+    idle = ((40.0, "0"), (45.0, "0"), (90.0, "0,1"))
+    seen = [events.IdleEstimated(t_s=1.0, power_w=watts, seen_s=30.0, gpus=gpus) for watts, gpus in idle]
     made = plan(sets=(gpu_set("0"), gpu_set("0,1")), repeats=2, node_power="350")
     one, two = summarise([*node_log(made=made), *seen]).panels
     assert (one.node.idle_w, two.node.idle_w) == (45.0, 90.0)
     told = lines(present_sweep([*node_log(made=made), *seen]).document, 140)
-    assert (
-        "at rest the node draws 45 W, by the lowest 2 % of 30 s between the runs, 15 % of the baseline's power" in told
-    )
+    how = "by the lowest 2 % of 30 s between the runs"
+    assert f"at rest the node draws 45 W, {how}, 15 % of the baseline's power" in told
 
 
 def test_power_that_a_meter_reads_is_not_marked_as_emulated_and_the_gpus_part_is() -> None:
@@ -249,14 +240,11 @@ def test_the_csv_counts_the_node_and_holds_the_gpus_part() -> None:
 def test_another_source_is_another_plan_and_a_log_from_before_there_were_any_had_none() -> None:
     assert differences(plan(), plan(node_power="ipmi")) == ["node_power was none and is ipmi"]
     old = encode(plan())
-    assert isinstance(old, dict)
     del old["node_power"]
     assert decode(SweepPlan, old) == plan()
 
 
 def test_what_is_asked_for_is_chosen_by_the_node() -> None:
-    log = node_log()
-    start = log[0]
-    assert isinstance(start, events.SweepStarted)
-    (panel,) = summarise([replace(start, metric=events.MetricInfo(name="energy")), *log[1:]]).panels
+    start, *log = node_log()
+    (panel,) = summarise([replace(start, metric=events.MetricInfo(name="energy")), *log]).panels
     assert panel.chosen.cap_w == (200.0,)

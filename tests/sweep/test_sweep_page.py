@@ -2,41 +2,28 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autocap.devices.model import profiles
-from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted
-from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
-from autocap.records import CapRange, GpuInfo
+from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded
+from autocap.events.sweep import FinishedRun, PlannedRun, Used
 from autocap.reports.figures.model import Plot, Points
 from autocap.sweep.document import present_sweep
 from autocap.sweep.schedule import in_order
+from tests.sweep.test_sweep import gpu_set, logged, plan
 
-RANGE = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
 PROFILE = profiles.load("quadro-rtx-6000/resnet50")
 EPOCH = 500  # iterations a run
 
 
-def gpu_set(label: str) -> GpuSet:
-    gpus = tuple(
-        GpuInfo(index=int(index), uuid=f"GPU-{index}", name="Quadro RTX 6000", cap_range=RANGE)
-        for index in label.split(",")
-    )
-    return GpuSet(label=label, gpus=gpus, baseline_w=260.0, caps_w=(260.0, 220.0, 180.0, 160.0, 140.0, 120.0, 100.0))
-
-
 def swept(labels: Sequence[str] = ("0", "0,1", "0,1,2,3"), *, repeats: int = 3) -> list[Event]:
     """A whole sweep of an emulated card; two GPUs halve the time but for a tenth of it that they wait."""
-    plan = SweepPlan(
-        command=("python", "train.py", "<b>&"),
-        name="train.py",
-        device="emulated",
-        emulated=True,
-        sets=tuple(map(gpu_set, labels)),
-        repeats=repeats,
-    )
+    sets = tuple(gpu_set(label, caps_w=(260.0, 220.0, 180.0, 160.0, 140.0, 120.0, 100.0)) for label in labels)
+    command = ("python", "train.py", "<b>&")
+    made = plan(command=command, device="emulated", emulated=True, sets=sets, repeats=repeats)
     dice = np.random.default_rng(0)
 
     def used(run: PlannedRun) -> Used:
@@ -45,17 +32,10 @@ def swept(labels: Sequence[str] = ("0", "0,1", "0,1,2,3"), *, repeats: int = 3) 
         power_w = float(PROFILE.power_w(run.cap_w)) * dice.normal(1, 0.004)
         return Used(time_s=time_s, energy_j=(power_w * time_s,) * gpus)
 
-    start = SweepStarted(
-        t_s=0.0,
-        autocap_version="0",
-        started_at="2026-01-01T00:00:00+00:00",
-        metric=MetricInfo(name="eds", k=2.0),
-        plan=plan,
-        runs_left=len(list(in_order(plan))),
-    )
+    start = replace(logged(made, [])[0], metric=MetricInfo(name="eds", k=2.0), runs_left=len(list(in_order(made))))
     runs = [
         SweepRunEnded(t_s=float(number), finished=FinishedRun(run=run, used=used(run), exit_status=0))
-        for number, run in enumerate(in_order(plan), start=1)
+        for number, run in enumerate(in_order(made), start=1)
     ]
     return [start, *runs, RunEnded(t_s=1e3, ended_because="every run was made")]
 
@@ -68,9 +48,8 @@ def test_a_sweep_of_several_gpu_sets_has_a_panel_and_tables_for_each() -> None:
     for picture in pictures:
         assert [panel.title for panel in picture.panels if isinstance(panel, Plot)] == sets
         assert picture.note == "EMULATED power: modelled, not measured"
-    assert [one.heading for one in page.tables if one.heading.startswith("Caps of")] == [
-        f"Caps of {name}" for name in sets
-    ]
+    caps_of = [one.heading for one in page.tables if one.heading.startswith("Caps of")]
+    assert caps_of == [f"Caps of {name}" for name in sets]
     assert page.headline.startswith("Best by eds k=2: ")
     assert len(page.remarks) == 3
     assert re.search(r"best on train.py on GPU 0: \d+ W, eds 0\.\d{4} ± 0\.\d{4} of the baseline's", page.remarks[0])
@@ -97,10 +76,8 @@ def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int) -> N
 
 
 def test_caps_without_a_baseline_are_listed_and_not_compared() -> None:
-    events = [
-        event for event in swept(["0"]) if not isinstance(event, SweepRunEnded) or event.finished.run.cap_w != 260.0
-    ]
-    report = present_sweep(events)
+    start, *runs, end = swept(["0"])
+    report = present_sweep([start, *(run for run in runs if run.finished.run.cap_w != 260.0), end])
     page, pictures = report.document, report.pictures()
     assert page.headline == "Nothing to compare yet"
     assert pictures == ()

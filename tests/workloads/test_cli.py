@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,6 @@ def status_of(arguments: tuple[str, ...]) -> int | str | None:
 )
 def test_a_wrong_command_line_gives_one_line_and_status_2(line, message, capsys) -> None:
     status = status_of(tuple(shlex.split(line)))
-
     captured = capsys.readouterr()
     assert status == 2
     assert captured.out == ""
@@ -81,16 +79,13 @@ def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("torch sees a GPU here")
     status = main(["train", "resnet18", *TINY, "--device", "cuda"])
-
     assert status == 1
     assert "--device cuda: torch sees no GPU; pass --device cpu" in capsys.readouterr().err
 
 
 def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     size = ("--image-size", "16384", "--batch-size", "1048576", "--samples", "1048576")  # petabytes
-
     status = main(["train", "resnet18", *TINY, *size])
-
     assert status == 1
     assert capsys.readouterr().err == (
         f"{PROG}: memory of cpu does not hold resnet18 at 1048576 samples of size 16384; "
@@ -98,11 +93,8 @@ def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(capsys) -> None:
     status = main(["list", "--json"])
-
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert status == 0
     assert list(rows) == list(NETWORKS)
@@ -113,22 +105,10 @@ def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
     assert (rows["resnet50"]["batch_size"], rows["resnet50"]["image_size"]) == (128, 224)
 
 
-@pytest.fixture
-def threads_put_back() -> Iterator[None]:
-    import torch
-
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-def test_a_job_prints_progress_and_ends_with_its_result(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], threads_put_back: None
-) -> None:
+def test_a_job_prints_progress_and_ends_with_its_result(tmp_path, capfd, threads_put_back) -> None:
     options = ("--iterations", "6", "--log-every", "3", "--host-phase", "20%", "--data", "loader", "--workers", "1")
     checkpoint = ("--validate-every", "4", "--checkpoint-every", "5", "--checkpoint", str(tmp_path / "a.pt"))
     status = main(["train", "lstm", *TINY, *options, *checkpoint])
-
     out, err = capfd.readouterr()
     *lines, last = out.splitlines()
     result = json.loads(last)
@@ -151,18 +131,15 @@ def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
-
     assert first.startswith("iteration 1/10000000")  # progress arrives through a pipe at once
     assert process.returncode == -signal.SIGINT
     assert err == ""
 
 
 def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
-    code = (
-        "import os, autocap.workloads.__main__ as command\n"
-        "command.main = lambda: print(os.environ['OMP_WAIT_POLICY'])\n"
-        "command._entry()"
-    )
+    code = """import os, autocap.workloads.__main__ as command
+command.main = lambda: print(os.environ['OMP_WAIT_POLICY'])
+command._entry()"""
     env = {**os.environ, "OMP_WAIT_POLICY": "ACTIVE"}
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True
@@ -170,9 +147,7 @@ def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
     assert process.stdout == "ACTIVE\n"
 
 
-def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(
-    tmp_path: Path,
-) -> None:
+def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(tmp_path) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     inherited["OMP_DISPLAY_ENV"] = "VERBOSE"  # what torch's OpenMP obeys; it is GNU's
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
@@ -187,7 +162,6 @@ def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iterati
             check=False,
         )
         reading = steps.read(0.0)
-
     assert process.returncode == 0, process.stderr
     assert process.stderr.count("GOMP_SPINCOUNT = '0'") == 2  # of the ranks; the launcher is torch's own
     result = json.loads(process.stdout.splitlines()[-1])
@@ -209,7 +183,6 @@ def test_record_keeps_the_power_and_the_steps_of_a_job(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout.splitlines()[-1])
     rows = list(csv.DictReader(io.StringIO(gzip.decompress(out.read_bytes()).decode())))

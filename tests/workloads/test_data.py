@@ -32,11 +32,9 @@ def images(seed: int) -> "SyntheticImages":
 
 def test_an_epoch_leaves_out_an_incomplete_batch_and_then_repeats() -> None:
     epoch = images(seed=0)
-
     first, labels = epoch.batch(0)
     other, _ = epoch.batch(1)
     again, labels_again = epoch.batch(2)
-
     assert first.shape == (4, 3, 32, 32)
     assert not torch.equal(first, other)
     assert torch.equal(first, again)
@@ -56,7 +54,6 @@ def load() -> "SyntheticLoad":
 def test_the_target_of_a_window_of_load_is_the_week_that_follows_it(load: "SyntheticLoad") -> None:
     weeks = {tuple(window.tolist()) for index in range(4) for window in load.batch(index)[0]}
     _, targets = load.batch(0)
-
     known = sum(tuple(target.tolist()) in weeks for target in targets)
     assert len(weeks) == 2000  # every window once
     assert known > 0.8 * len(targets)  # all but those at the end of the series are windows themselves
@@ -64,7 +61,6 @@ def test_the_target_of_a_window_of_load_is_the_week_that_follows_it(load: "Synth
 
 def test_load_repeats_by_day_within_its_noise(load: "SyntheticLoad") -> None:
     windows, targets = load.batch(0)
-
     a_day_later = (windows[:, 24:] - windows[:, :-24]).std().item()
     half_a_day_later = (windows[:, 12:] - windows[:, :-12]).std().item()
     assert 0 <= windows.min() <= targets.max() <= 1
@@ -74,9 +70,7 @@ def test_load_repeats_by_day_within_its_noise(load: "SyntheticLoad") -> None:
 def test_validation_sees_nothing_of_the_training_samples() -> None:
     config = replace(tiny(), samples=16)
     trained = [inputs for inputs, _ in islice(training_batches(config, ALONE, CPU), 2)]
-
     unseen, labels = validation_source(config, CPU).batch(0)
-
     assert labels.shape == (8,)
     assert not any(torch.equal(unseen, inputs) for inputs in trained)
 
@@ -84,17 +78,10 @@ def test_validation_sees_nothing_of_the_training_samples() -> None:
 @pytest.mark.parametrize("data", ["device", "loader"])
 def test_two_ranks_share_an_epoch_without_a_sample_in_common(data: str) -> None:
     config = replace(tiny(), samples=32, data=data, workers=0)
-    seen = [
-        {
-            tuple(image.flatten()[:4].tolist())
-            for inputs, _ in islice(training_batches(config, ranks, CPU), 2)
-            for image in inputs
-        }
-        for ranks in (Ranks(rank=0, local=0, size=2), Ranks(rank=1, local=1, size=2))
-    ]
-
-    assert [len(each) for each in seen] == [16, 16]
-    assert not seen[0] & seen[1]
+    ranks = (Ranks(rank=rank, local=rank, size=2) for rank in range(2))
+    first, second = (epoch_of(training_batches(config, rank, CPU)) for rank in ranks)
+    assert (len(first), len(second)) == (16, 16)
+    assert not first.keys() & second.keys()
 
 
 def epoch_of(batches: "Iterator[tuple[torch.Tensor, torch.Tensor]]") -> dict[tuple[float, ...], int]:
@@ -107,9 +94,7 @@ def epoch_of(batches: "Iterator[tuple[torch.Tensor, torch.Tensor]]") -> dict[tup
 
 def test_a_loader_s_processes_give_the_same_samples_every_epoch_in_another_order() -> None:
     batches = training_batches(replace(tiny(), samples=16, data="loader", workers=2), ALONE, CPU)
-
     first, second = epoch_of(batches), epoch_of(batches)
-
     assert len(first) == 16
     assert first == second
     assert list(first) != list(second)
@@ -118,18 +103,15 @@ def test_a_loader_s_processes_give_the_same_samples_every_epoch_in_another_order
 def test_a_loader_gives_windows_of_load_too() -> None:
     config = replace(tiny("lstm"), data="loader", workers=0)
     inputs, targets = next(training_batches(config, ALONE, CPU))
-
     assert inputs.shape == targets.shape == (8, 32)
 
 
 def test_the_host_phase_is_as_much_work_as_it_was_calibrated_for_in_one_thread() -> None:
     phase = HostPhase(seed=0)
     phase.calibrate(0.1)
-
     thread_s, process_s = time.thread_time(), time.process_time()
     phase.run()
     thread_s, process_s = time.thread_time() - thread_s, time.process_time() - process_s
-
     assert 0.005 < thread_s < 0.16  # a crowded machine fits less into 0.1 s, none fits more
     assert process_s < 1.2 * thread_s
 
@@ -160,7 +142,6 @@ def test_the_host_takes_its_share_of_a_step_once_it_has_seen_a_few(monkeypatch: 
         decoded_in_phases.append(decoded - so_far)
         work(0.3 if step == 0 else 0.07)  # the first one allocates
         host.after_step()
-
     assert phases_s[:5] == [0.0] * 5
     assert set(decoded_in_phases[5:]) in ({30}, {31})  # always the same work; rounding may add a chunk
     assert sum(phases_s[5:]) / (sum(phases_s[5:]) + 0.07 * 10) == pytest.approx(0.3, abs=0.01)

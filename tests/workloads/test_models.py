@@ -4,7 +4,6 @@ from functools import cache
 
 import pytest
 
-from autocap.workloads import WorkloadUsageError
 from autocap.workloads.models import NETWORKS, Network, find, sample_shape, summarise
 
 
@@ -38,17 +37,8 @@ PARAMETERS = {
 IMAGE_NETWORKS = ["alexnet", "vgg16", "vgg16_bn", "inception3", "inception4", "resnet18", "resnet50", "xception"]
 
 
-def test_every_network_of_the_papers_is_there() -> None:
-    assert list(NETWORKS) == list(PARAMETERS)
-
-
 # Multiply-adds an image as others count them, in thousand millions.
 OPERATIONS = {"vgg16": 15.470, "vgg19": 19.632, "inception3": 5.713, "resnet18": 1.814, "resnet50": 3.858}
-
-
-def test_the_load_forecast_counts_every_hour_of_its_window() -> None:
-    an_hour = 2 * (4 * 48 * (1 + 48) + 48)
-    assert summarise(find("lstm")).flops_per_image == 168 * an_hour
 
 
 @cache
@@ -62,17 +52,18 @@ def outputs(model: "nn.Module", *shape: int) -> "tuple[torch.Size, ...]":
     return tuple(each.shape for each in given) if isinstance(given, tuple) else (given.shape,)
 
 
+def test_the_load_forecast_gives_a_load_per_hour_and_counts_every_hour_of_its_window() -> None:
+    assert outputs(on_meta(find("lstm")), 2, 12) == ((2, 12),)
+    an_hour = 2 * (4 * 48 * (1 + 48) + 48)
+    assert summarise(find("lstm")).flops_per_image == 168 * an_hour
+
+
 @pytest.mark.parametrize("name", IMAGE_NETWORKS)
 def test_a_network_gives_a_logit_per_class_at_imagenet_sizes(name: str) -> None:
     model = on_meta(find(name))
-
     heads = 2 if name == "inception3" else 1  # the auxiliary one, in training only
     assert outputs(model.eval(), 2, 3, 224, 224) == ((2, 1000),)
     assert outputs(model.train(), 2, 3, 299, 299) == ((2, 1000),) * heads
-
-
-def test_the_load_forecast_gives_a_load_per_hour() -> None:
-    assert outputs(on_meta(find("lstm")), 2, 12) == ((2, 12),)
 
 
 def takes(model: "nn.Module", shape: tuple[int, ...]) -> bool:
@@ -117,22 +108,12 @@ def test_the_loss_falls_on_a_small_fixed_set(name: str, steps: int, faster: floa
     config = TrainConfig(network=network, batch_size=4, image_size=size, samples=4, seed=0)
     batch = source(config, CPU).batch(0)
     trained = step(network, image_size=size, faster=faster)
-
     losses = [trained(*batch).item() for _ in range(steps)]
-
     if network.classes is not None:
         assert 6 < losses[0] < 14  # ln 1000 = 6.9 before anything is learnt, and 1.4 times that with two heads
     assert losses[-1] < 0.97 * losses[0]
 
 
 @pytest.fixture
-def one_thread() -> object:
-    threads = torch.get_num_threads()
+def one_thread(threads_put_back: None) -> None:
     torch.set_num_threads(1)
-    yield None
-    torch.set_num_threads(threads)
-
-
-def test_an_unknown_network_is_refused_with_those_there_are() -> None:
-    with pytest.raises(WorkloadUsageError, match="unknown network 'resnet34'; choose one of alexnet, vgg16, "):
-        find("resnet34")

@@ -13,16 +13,14 @@ JOB = ("lstm", "--device", "cpu", "--threads", "1", "--image-size", "24", "--sam
 
 
 @pytest.fixture
-def optimizer_steps() -> Iterator[list[object]]:
+def optimizer_steps(threads_put_back: None) -> Iterator[list[object]]:
     """One entry a step of any optimiser of torch's, as autocap counts them."""
-    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    threads, steps = torch.get_num_threads(), []
+    steps = []
     hook = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: steps.append(optimizer))
     yield steps
     hook.remove()
-    torch.set_num_threads(threads)
 
 
 def trained(capfd: pytest.CaptureFixture[str], *options: str) -> tuple[str, dict[str, Any]]:
@@ -36,7 +34,6 @@ def test_the_batch_size_found_trains_as_if_it_had_been_passed_and_finding_it_mak
     capfd: pytest.CaptureFixture[str], optimizer_steps: list[object]
 ) -> None:
     first, found = trained(capfd, "--iteration-seconds", "1e-9")  # no machine is as fast, so it is the smallest
-
     assert len(optimizer_steps) == 3
     assert re.fullmatch(r"batch size 2  about \S+ s forward and backward, undisturbed", first)
     _, passed = trained(capfd, "--batch-size", "2")
@@ -44,11 +41,8 @@ def test_the_batch_size_found_trains_as_if_it_had_been_passed_and_finding_it_mak
     assert {key: found[key] for key in found.keys() - timed} == {key: passed[key] for key in passed.keys() - timed}
 
 
-def test_several_processes_are_told_to_pass_a_batch_size(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_are_told_to_pass_a_batch_size(capsys, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-
     assert main(["train", *JOB, "--iteration-seconds", "1"]) == 2
     told = f"{PROG}: --iteration-seconds is for one process; under torchrun pass --batch-size\n"
     assert capsys.readouterr().err == told

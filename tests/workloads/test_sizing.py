@@ -39,7 +39,6 @@ class StolenCore:
 @pytest.mark.parametrize("speed", SPEEDS)
 def test_an_iteration_takes_what_was_wanted_or_one_sample_less(speed: float) -> None:
     found = fitting(lambda size: work_s(size, speed), WANTED_S, most=4096)
-
     alone = work_s(2, speed)
     assert found.seconds == pytest.approx(work_s(found.batch_size, speed))
     assert work_s(found.batch_size, speed) <= max(WANTED_S, alone)
@@ -71,9 +70,7 @@ def test_no_batch_is_larger_than_the_epoch(most: int) -> None:
 
 def test_a_batch_that_takes_no_longer_than_a_smaller_one_is_no_end() -> None:
     times = {2: 0.02, 4: 0.015, 8: 0.03, 16: 0.09, 32: 0.17}
-
     found = fitting(times.__getitem__, WANTED_S, most=512)
-
     assert found == Sizing(batch_size=18, seconds=pytest.approx(0.1))
 
 
@@ -95,15 +92,12 @@ def test_the_quickest_of_five_counts_and_the_first_does_not() -> None:
 
 def test_short_iterations_are_looked_at_for_a_third_of_a_second() -> None:
     best_s, done = quickest_of([0.02])
-
     assert best_s == pytest.approx(0.02)
     assert 0.3 <= 0.02 * (done - 1) <= 0.34
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_on_a_core_that_is_stolen_half_of_the_time_iterations_stay_between_half_and_all_that_was_wanted(
-    speed: float,
-) -> None:
+def test_on_a_core_that_is_stolen_half_of_the_time_iterations_stay_between_half_and_all_that_was_wanted(speed) -> None:
     for seed in range(50):
         core = StolenCore(seed)
 
@@ -112,7 +106,6 @@ def test_on_a_core_that_is_stolen_half_of_the_time_iterations_stay_between_half_
             return quickest_s(work, lambda: core.now_s)
 
         found = fitting(took_s, WANTED_S, most=8192)
-
         alone, larger = work_s(2, speed), work_s(found.batch_size + 1, speed)
         assert work_s(found.batch_size, speed) <= max(1.05 * WANTED_S, alone)
         assert larger > 0.49 * WANTED_S

@@ -96,9 +96,7 @@ def test_great_britain_has_half_hours_and_gaps(server: Server) -> None:
     assert (series.kind, series.until_s) == (CARBON, T0 + 7200)
 
 
-def test_electricity_maps_gives_the_hours_to_come_where_the_plan_has_them(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_electricity_maps_gives_the_hours_to_come_where_the_plan_has_them(server, monkeypatch) -> None:
     monkeypatch.setenv(electricity_maps.TOKEN, TOKEN)
     server.say("/carbon-intensity/latest", LATEST)
     server.say("/carbon-intensity/forecast", FORECAST)

@@ -162,9 +162,8 @@ def test_what_others_may_write_is_refused(store: RecurStore, what: str, tmp_path
 def test_a_damaged_file_is_one_sentence(store: RecurStore) -> None:
     begun(store)
     (store.place / FILE).write_bytes(b"no database at all, but long enough to be looked at" * 100)
-    with pytest.raises(
-        RecurrenceUnavailable, match="file is not a database; it is damaged; move it aside, and the next run begins"
-    ):
+    said = "file is not a database; it is damaged; move it aside, and the next run begins"
+    with pytest.raises(RecurrenceUnavailable, match=said):
         store.read("nightly")
 
 

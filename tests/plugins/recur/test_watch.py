@@ -171,9 +171,7 @@ def test_under_observe_no_job_is_ended() -> None:
         (128 + signal.SIGTERM, False, 0.7, "lost", "something outside killed it (exit status 143)"),
     ],
 )
-def test_what_a_job_came_to_that_ended_without_its_target(
-    status: int, signalled: bool, value: float | None, outcome: str, reason: str
-) -> None:
+def test_what_a_job_came_to_that_ended_without_its_target(status, signalled, value, outcome, reason) -> None:
     job = Followed().run(10)
     if value is not None:
         job.say(9.0, value)

@@ -25,9 +25,7 @@ SPENT = Spent(energy_j=7200.0, time_s=60.0, devices=2, most_w=500.0, energy_stde
         ("val_loss <= 2", "val_loss", "", 2.0, 2.1),
     ],
 )
-def test_a_target_is_a_value_and_its_bound(
-    text: str, name: str, pattern: str, enough: float, not_enough: float
-) -> None:
+def test_a_target_is_a_value_and_its_bound(text, name, pattern, enough, not_enough) -> None:
     found = target(text)
     assert (found.name, found.pattern) == (name, pattern)
     assert found.reached(enough)

@@ -140,9 +140,7 @@ def test_a_fault_of_a_tracker_is_said_once(tmp_path: Path, caplog: pytest.LogCap
     assert caplog.messages == ["autocap: nothing more is logged to mlflow: OSError: no server"]
 
 
-def test_a_tracker_that_hangs_is_not_waited_for(
-    tmp_path: Path, hanging: Hanging, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tracker_that_hangs_is_not_waited_for(tmp_path, hanging, caplog) -> None:
     one = joined(tmp_path, hanging)
     with caplog.at_level(logging.WARNING):
         one.end(0.01)

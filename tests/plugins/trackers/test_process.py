@@ -13,10 +13,10 @@ from autocap.errors import TrackerUnavailable
 from autocap.integrations.tuned import Tuned
 from autocap.plugins import trackers as tracking
 from autocap.plugins.trackers.process import Tracker, await_end
-from tests.cli.test_cli import EMULATED, Cli, Here, here
+from tests.cli.test_cli import EMULATED, Cli, here
 from tests.doubles.told import told
 from tests.doubles.waiting import eventually
-from tests.integrations.test_tune import TRAINING
+from tests.integrations.test_tune import Scripts
 from tests.plugins.trackers.test_follow import write
 
 __all__ = ["here"]  # the fixture
@@ -92,25 +92,20 @@ def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -
     assert {f"autocap/emulated/{key}" for key in ("power_w", "cap_w", "time_per_iteration_s", "phase")} <= logged
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(
-    cli: Cli, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(cli, here, monkeypatch) -> None:
     if find_spec("tensorboard") is not None:
         pytest.skip("tensorboard is installed")
     (cli.folder / "tensorboard").mkdir()  # no package, although Python would import it
     monkeypatch.syspath_prepend(cli.folder)
     done = here("run", *EMULATED, "--out", "run", "--log-to", "tensorboard", "--", "touch", "started")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "autocap: --log-to tensorboard needs the package tensorboard; install it with: pip install tensorboard\n"
-    )
+    said = "autocap: --log-to tensorboard needs the package tensorboard; install it with: pip install tensorboard\n"
+    assert done.stderr == said
     assert not (cli.folder / "started").exists()
     assert not (cli.folder / "run").exists()
 
 
-def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(tmp_path, monkeypatch) -> None:
     (tmp_path / "mlflow.py").write_text(HANGING)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -120,9 +115,8 @@ def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(
     try:
         eventually((tmp_path / "hangs").exists)
         began_s = time.monotonic()
-        assert list(await_end([hanging], 0.1)) == [
-            "mlflow has not taken the run's last numbers within 0.1 s, and is not waited for"
-        ]
+        said = "mlflow has not taken the run's last numbers within 0.1 s, and is not waited for"
+        assert list(await_end([hanging], 0.1)) == [said]
         assert time.monotonic() - began_s < 10.0  # the grace of 1 s, on whatever machine
     finally:
         hanging.close()
@@ -167,13 +161,6 @@ def test_a_block_is_logged_in_the_run_that_the_script_has_open(tmp_path: Path) -
         assert not any(commits)
     finally:
         scripts.end()
-
-
-class Scripts(Cli):
-    """Starts Python scripts instead of autocap."""
-
-    def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-c", TRAINING + words[0]]
 
 
 def test_a_script_whose_tracker_is_not_installed_is_told_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:

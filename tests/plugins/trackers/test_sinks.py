@@ -94,18 +94,14 @@ def test_a_run_of_ours_at_wandb_is_called_as_its_directory_and_prints_nothing(wa
     assert run.of("finish") == [((), {"exit_code": 0})]
 
 
-def test_a_name_that_wandbs_environment_gives_stands(
-    wandb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_wandbs_environment_gives_stands(wandb, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_NAME", "mine")
     new_sink("wandb", tmp_path)
     assert wandb.started[0]["name"] is None
 
 
 @pytest.mark.parametrize(("mode", "shared"), [("online", True), ("offline", False), ("disabled", False)])
-def test_a_run_that_the_environment_names_is_shared_with_its_owner(
-    wandb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, shared: bool
-) -> None:
+def test_a_run_that_the_environment_names_is_shared_with_its_owner(wandb, tmp_path, monkeypatch, mode, shared) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "abc")
     wandb.mode = mode
     new_sink("wandb", tmp_path)
@@ -197,9 +193,7 @@ def test_a_second_tuning_of_a_run_of_mlflows_leaves_the_params_of_the_first(mlfl
     assert first[1] == {"tags": [("autocap/k", "2.0")]}
 
 
-def test_a_run_of_mlflows_that_is_somebody_elses_keeps_its_state(
-    mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_mlflows_that_is_somebody_elses_keeps_its_state(mlflow, tmp_path, monkeypatch) -> None:
     open_run = joined_sink("mlflow")
     monkeypatch.setenv("MLFLOW_RUN_ID", "named")
     for sink in (open_run, new_sink("mlflow", tmp_path)):
@@ -241,23 +235,18 @@ def tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in, in whose place the real one is looked at below."""
     without(monkeypatch, "tensorboard")
     summary = type("Summary", (Message,), {"Value": Message})
-    for place, names in {
-        "": {},
-        ".compat": {},
-        ".compat.proto": {},
-        ".compat.proto.event_pb2": {"Event": Message},
-        ".compat.proto.summary_pb2": {"Summary": summary, "SummaryMetadata": Message},
-        ".compat.proto.tensor_pb2": {"TensorProto": Message},
-        ".compat.proto.tensor_shape_pb2": {"TensorShapeProto": Message},
-        ".compat.proto.types_pb2": {"DT_STRING": 7},
-        ".plugins": {},
-        ".plugins.text": {},
-        ".plugins.text.metadata": {"create_summary_metadata": lambda **named: Message(plugin="text")},
-        ".summary": {},
-        ".summary.writer": {},
-        ".summary.writer.event_file_writer": {"EventFileWriter": EventFileWriter},
-    }.items():
-        module = ModuleType(f"tensorboard{place}")
+    modules = {
+        "compat.proto.event_pb2": {"Event": Message},
+        "compat.proto.summary_pb2": {"Summary": summary, "SummaryMetadata": Message},
+        "compat.proto.tensor_pb2": {"TensorProto": Message},
+        "compat.proto.tensor_shape_pb2": {"TensorShapeProto": Message},
+        "compat.proto.types_pb2": {"DT_STRING": 7},
+        "plugins.text.metadata": {"create_summary_metadata": lambda **named: Message(plugin="text")},
+        "summary.writer.event_file_writer": {"EventFileWriter": EventFileWriter},
+    }
+    packages = {place.rsplit(".", n)[0] for place in modules for n in (1, 2)}
+    for place, names in {"": {}, **{package: {} for package in packages}, **modules}.items():
+        module = ModuleType(f"tensorboard.{place}".rstrip("."))
         vars(module).update(names)
         monkeypatch.setitem(sys.modules, module.__name__, module)
 

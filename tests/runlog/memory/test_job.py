@@ -132,9 +132,8 @@ def test_of_the_environment_counts_what_changes_the_work(folder: Path) -> None:
         {"TORCH_ALLOW_TF32": "1"}, {"XLA_FLAGS": "--x"}, {"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "0"},
     ]  # fmt: skip
     assert len({key("a", folder, environ) for environ in [{}, *other]}) == 1 + len(other)
-    assert key("a", folder, {"CUDA_VISIBLE_DEVICES": "0,1"}) == key(
-        "a", folder, {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    )
+    by_number, by_uuid = ({"CUDA_VISIBLE_DEVICES": gpus} for gpus in ("0,1", "GPU-a,GPU-b"))
+    assert key("a", folder, by_number) == key("a", folder, by_uuid)
 
 
 def test_another_device_driver_or_meter_is_another_memory(folder: Path) -> None:

@@ -55,10 +55,8 @@ def test_what_is_kept_is_read_again_and_is_the_users_alone(store: MemoryStore) -
     finally:
         os.umask(before)
     assert store.read(made.key) == made
-    modes = [
-        stat.S_IMODE(path.stat().st_mode) for path in (file_of(store, made), store.place, store.place.parent.parent)
-    ]
-    assert modes == [0o600, 0o700, 0o700]
+    paths = (file_of(store, made), store.place, store.place.parent.parent)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600, 0o700, 0o700]
     store.write(replace(made, runs=2))
     assert [one.runs for one in store.entries()] == [2]
     assert os.listdir(store.place) == [f"{made.key}.json"]
@@ -83,9 +81,7 @@ def test_entries_go_where_they_take_too_many_bytes(store: MemoryStore, monkeypat
     assert store.read(last.key) is None
 
 
-def test_what_is_no_file_of_the_users_own_counts_as_not_there(
-    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_file_of_the_users_own_counts_as_not_there(store, tmp_path, monkeypatch) -> None:
     linked, fifo, folder, open_to_all, damaged = kept(store, "aa", "bb", "cc", "dd", "ee")
     elsewhere = tmp_path / "elsewhere"
     file_of(store, linked).rename(elsewhere)
@@ -106,9 +102,7 @@ def test_what_is_no_file_of_the_users_own_counts_as_not_there(
     assert not file_of(store, linked).is_symlink()
 
 
-def test_what_belongs_to_somebody_else_is_neither_read_nor_written(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_belongs_to_somebody_else_is_neither_read_nor_written(store, monkeypatch) -> None:
     (made,) = kept(store, "aa")
     us = os.geteuid()
     whole = os.fstat
@@ -146,9 +140,7 @@ def test_a_directory_that_others_can_write_or_that_is_a_link_is_not_used(store: 
         store.write(made)
 
 
-def test_where_nothing_can_be_kept_that_is_an_error_and_nothing_is_left(
-    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_can_be_kept_that_is_an_error_and_nothing_is_left(store, tmp_path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     blocked = MemoryStore(tmp_path / "file" / "memory")
     assert blocked.read(entry().key) is None
