@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.config import RunConfig, TuneConfig
 from autocap.config.values import node_power
-from autocap.errors import UsageError
-from autocap.job.invoking_user import InvokingUser
-from autocap.metrics import Metric
-from autocap.session.preparing import refuse_as_root
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.waiting import eventually
 from tests.runlog.test_runlog import rows
@@ -23,14 +18,6 @@ def test_sources_are_taken_as_they_are_written_and_watts_in_any_way() -> None:
     for text in ("none", "rapl", "ipmi", "slurm", "command:yokotool read P", "command:a:b"):
         assert node_power(text) == text
     assert node_power("3.5e2") == "350"
-
-
-def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None:
-    user = InvokingUser(uid=1000, gid=1000, groups=(), name="ada", home="/home/ada")
-    config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy")), node_power="command:cat meter")
-    with pytest.raises(UsageError, match="--node-power command:cat meter would run as root under sudo; choose another"):
-        refuse_as_root(config, user)
-    refuse_as_root(RunConfig(command=("true",), tune=config.tune, node_power="ipmi"), user)
 
 
 def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:

@@ -274,6 +274,20 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
     assert (machine.home / "seen").stat().st_uid == USER.uid
 
 
+def test_a_meter_and_a_strategy_of_the_users_are_no_root(machine: Machine, sudo: Sudo) -> None:
+    (machine.home / "mine.py").write_text(
+        "import os\nfrom autocap.strategies.linear import Linear\n"
+        "class Mine(Linear):\n    open('loaded', 'w').write(str(os.getresuid()))\n"
+    )
+    machine.given(machine.home)
+    meter = "id -u > metered; while :; do echo 300; sleep 0.1; done"
+    words = ("--node-power", f"command:{meter}", "--strategy", "mine:Mine")
+    done = sudo("run", "--device", "emulated", *words, "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert (machine.home / "metered").read_text() == f"{USER.uid}\n"
+    assert (machine.home / "loaded").read_text() == str((USER.uid,) * 3)
+
+
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
     machine: Machine, sudo: Sudo, monkeypatch: pytest.MonkeyPatch, command: str
