@@ -39,8 +39,17 @@ def part_under_sudo(
 
     refuse_nodes(config.nodes)
     tune = config.tune
-    bounds = {"min_w": tune.min_cap_w, "max_w": tune.max_cap_w}
-    start(user, Charge.of(user, device=config.device, gpus=gpus, job=job, observe=tune.observe, **bounds), typed)
+    charge = Charge.of(
+        user,
+        device=config.device,
+        gpus=gpus,
+        min_w=tune.min_cap_w,
+        max_w=tune.max_cap_w,
+        node_power=config.node_power,
+        job=job,
+        observe=tune.observe,
+    )
+    start(user, charge, typed)
 
 
 def refuse_nodes(nodes: str | None) -> None:

@@ -32,7 +32,8 @@ class BudgetFiles:
 class Charge:
     """uid, gid, groups: of the user. session: the PID of the process that becomes the session. device: as --device has
     it. gpus: those that --gpus names, all of the kind when `None`. min_w, max_w: bounds of caps; `None` for the
-    device's own. job: the PID of one that runs already. observe: no limit is set. budget: what a manager of one has."""
+    device's own. node_power: as --node-power has it. job: the PID of one that runs already. observe: no limit is set.
+    budget: what a manager of one has."""
 
     uid: int
     gid: int
@@ -42,6 +43,7 @@ class Charge:
     gpus: tuple[str, ...] | None = None
     min_w: float | None = None
     max_w: float | None = None
+    node_power: str = ""
     job: int | None = None
     observe: bool = False
     budget: BudgetFiles | None = None

@@ -45,7 +45,7 @@ class Openings:
             Question.GUARD: lambda said, fds: Answer(fds=(guard(fds[0], _number(said["pid"])),)),
             Question.SETTLE: lambda said, fds: Answer(texts=self._settled()),
             Question.DENIAL: lambda said, fds: Answer(text=denial(own_privileges())),
-            Question.ENERGY: lambda said, fds: Answer(fds=(_energy(said["path"]),)),
+            Question.ENERGY: lambda said, fds: Answer(fds=(self._energy(said["path"]),)),
             Question.CALLS: self._calls,
             Question.MORE_RINGS: lambda said, fds: self._more_rings(),
             Question.MAPPED: lambda said, fds: Answer(
@@ -91,6 +91,21 @@ class Openings:
             return tuple(found.sentence for found in settle() if found.outcome not in NO_NEWS)
         except GuardError as error:
             return (str(error),)
+
+    def _energy(self, path: object) -> int:
+        """An energy counter of a CPU package, and no other file."""
+        self._require("rapl" in (self._charge.kind, self._charge.node_power), "no energy of CPU packages")
+        try:
+            known = {str(one): one for one in energy_files(Sysfs())}
+        except DeviceError as error:
+            raise OSError(errno.ENOENT, str(error)) from error
+        self._require(path in known, "no such counter")
+        return os.open(known[str(path)], os.O_RDONLY)
+
+    def _require(self, asked_for: bool, what: str) -> None:
+        """Raises PermissionError for what the command line does not ask for."""
+        if not asked_for:
+            raise PermissionError(errno.EPERM, f"the command line asks for {what}")
 
     def _calls(self, said: Mapping[str, object], fds: list[int]) -> Answer:
         (file,) = fds
@@ -163,6 +178,7 @@ class Openings:
         return uses(pid)
 
     def _metered(self) -> tuple[int, int, int]:
+        self._require(self._charge.node_power == "ipmi", "no ipmitool")
         self._end_meter()
         variables = {"PATH": SYSTEM_PATH}
         if shutil.which(COMMAND[0], path=SYSTEM_PATH) is None:
@@ -195,17 +211,6 @@ def _number(value: object) -> int:
 def _signals_as_usual() -> None:
     for signum in IGNORED:
         signal.signal(signum, signal.SIG_DFL)
-
-
-def _energy(path: object) -> int:
-    """Raises OSError for every file but the energy counters of CPU packages."""
-    try:
-        known = {str(one): one for one in energy_files(Sysfs())}
-    except DeviceError as error:
-        raise OSError(errno.ENOENT, str(error)) from error
-    if path not in known:
-        raise PermissionError(errno.EPERM, "no energy counter of a CPU package")
-    return os.open(known[str(path)], os.O_RDONLY)
 
 
 @contextmanager

@@ -177,7 +177,8 @@ def test_energy_counters_are_opened_and_no_other_file(new_stand, tmp_path, monke
     tree = RaplTree(tmp_path / "sys")
     tree.package()
     monkeypatch.setenv("AUTOCAP_SYSFS", str(tree.root))
-    stand = new_stand()
+    assert new_stand().asked(Question.ENERGY, path=str(energy_files(Sysfs())[0])) == errno.EPERM
+    stand = new_stand(node_power="rapl")
     path = energy_files(Sysfs())[0]
     fd = stand.keeper.energy(path)
     assert os.read(fd, 100).strip().isdigit()
@@ -224,7 +225,8 @@ def test_a_meter_asks_once_for_each_line_and_ends_with_the_keeper(new_stand, tmp
     program.write_text('#!/bin/sh\necho "Instantaneous power reading: 321 Watts $HOME"\n')
     program.chmod(0o755)
     monkeypatch.setattr(openings, "SYSTEM_PATH", f"{tmp_path}:/usr/bin:/bin")
-    stand = new_stand()
+    assert new_stand().asked(Question.METER) == errno.EPERM
+    stand = new_stand(node_power="ipmi")
     shell = stand.keeper.meter()
     with os.fdopen(shell[0], "wb", buffering=0) as asks, os.fdopen(shell[1], "rb") as answers:
         asks.write(b"\n")

@@ -104,7 +104,7 @@ def test_a_budget_has_settings_of_its_own_table(
 ) -> None:
     held: list[BudgetConfig] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(budget, "_begin", lambda config: held.append(config) or 0)
+    monkeypatch.setattr(budget, "_begin", lambda config, typed: held.append(config) or 0)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("AUTOCAP_BUDGET_GROUP", "users")
     Path("autocap.toml").write_text(

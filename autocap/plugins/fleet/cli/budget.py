@@ -197,4 +197,5 @@ def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:
     refuse_nodes(config.nodes)
     group = None if config.group is None else gid_of(config.group)
     files = BudgetFiles(socket=SOCKET, state=STATE, group=group, worker_variables=tuple(sorted(WORKER_VARIABLES)))
-    start(user, Charge.of(user, device=config.device, gpus=config.gpus, budget=files), typed)
+    charge = Charge.of(user, device=config.device, gpus=config.gpus, node_power=config.node_power, budget=files)
+    start(user, charge, typed)
