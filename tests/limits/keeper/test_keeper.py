@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from autocap.clock import VirtualClock
+from autocap.devices.node import ipmi
 from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.job import keeper as of_session
 from autocap.job.keeper import Keeper, Question
+from autocap.limits.keeper import openings
 from autocap.limits.keeper.charge import Charge
 from autocap.limits.keeper.client import kept
 from autocap.limits.keeper.process import KeeperProcess
@@ -27,6 +30,7 @@ from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 from tests.doubles.file_device.source import FileDevice
 from tests.doubles.rapl_tree import RaplTree
+from tests.doubles.waiting import eventually
 
 FOUND_W = 260.0
 OTHERS = os.getuid() + 1
@@ -218,23 +222,26 @@ def test_nothing_is_settled_under_observe(new_stand):
     assert new_stand(observe=True).asked(Question.SETTLE) == errno.EPERM
 
 
-def test_a_meter_asks_once_for_each_line_and_ends_with_the_keeper(new_stand, tmp_path, monkeypatch):
-    from autocap.limits.keeper import openings
-
+def test_ipmitool_is_asked_by_root_and_ends_with_the_keeper(new_stand, tmp_path, monkeypatch):
     program = tmp_path / "ipmitool"
-    program.write_text('#!/bin/sh\necho "Instantaneous power reading: 321 Watts $HOME"\n')
+    program.write_text('#!/bin/sh\necho "Instantaneous power reading: 321 Watts$HOME"\n')
     program.chmod(0o755)
     monkeypatch.setattr(openings, "SYSTEM_PATH", f"{tmp_path}:/usr/bin:/bin")
     assert new_stand().asked(Question.METER) == errno.EPERM
     stand = new_stand(node_power="ipmi")
-    shell = stand.keeper.meter()
-    with os.fdopen(shell[0], "wb", buffering=0) as asks, os.fdopen(shell[1], "rb") as answers:
-        asks.write(b"\n")
-        said = answers.readline()
-        assert (said, answers.readline()) == (b"Instantaneous power reading: 321 Watts \n", b"\0000\n")
-        stand.ours.shutdown(socket.SHUT_RDWR)
-        assert answers.read() == b""
-    os.close(shell[2])
+    monkeypatch.setattr(ipmi, "keeper", lambda: stand.keeper)
+    clock = VirtualClock()
+    meter = ipmi.IpmiMeter(clock)
+    assert meter.read().power_w == 321.0
+    program.write_text("#!/bin/sh\necho Instantaneous power reading: 322 Watts\n")
+    clock.wait_until(1.5)
+    eventually(lambda: meter.read().power_w == 322.0)
+    stand.ours.shutdown(socket.SHUT_RDWR)
+    stand.thread.join(30.0)
+    for t_s in (3.0, 4.5, 60.0):  # its shell has ended, and there is no other
+        clock.wait_until(t_s)
+        eventually(lambda: meter.read().power_w is None or clock.now() < 60.0)
+    meter.close()
 
 
 def test_a_keeper_that_is_gone_is_said(new_stand):
