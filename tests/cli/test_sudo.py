@@ -23,6 +23,9 @@ from autocap.cli import main
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.processes import package_root
 from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
+from bench.faults.processes import ARRIVALS_MW
+from bench.faults.sudo_scene import SudoScene
+from bench.helper.people import USER as SCENES_USER
 from tests.doubles import file_device
 from tests.doubles.waiting import eventually
 
@@ -221,7 +224,7 @@ def processes_of(machine: Machine) -> dict[int, list[str]]:
     return {pid: words for pid, words in found.items() if words != [""]}  # not of who has just ended
 
 
-def require_rights(pid: int) -> bool:
+def require_rights(pid: int, uid: int = USER.uid, gid: int = USER.gid) -> bool:
     """Whether a process has root's, and no numpy then; else it is the user's in every way."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     ids = {name: lines[name].split() for name in ("Uid", "Gid")}
@@ -229,7 +232,7 @@ def require_rights(pid: int) -> bool:
     if ids["Uid"][0] == "0":
         assert "numpy" not in Path(f"/proc/{pid}/maps").read_text()
         return True
-    assert (ids["Uid"], ids["Gid"], capabilities) == ([str(USER.uid)] * 4, [str(USER.gid)] * 4, {0}), pid
+    assert (ids["Uid"], ids["Gid"], capabilities) == ([str(uid)] * 4, [str(gid)] * 4, {0}), pid
     return False
 
 
@@ -262,6 +265,28 @@ def test_a_keeper_and_its_watchdog_alone_have_roots_rights(machine: Machine, com
             other.kill()
     assert seen == {"autocap.limits.keeper.process", "autocap.limits.watchdog"}
     eventually(lambda: not any("autocap.limits" in word for words in processes_of(machine).values() for word in words))
+
+
+def test_a_budget_is_the_users_as_well_and_a_killed_manager_is_followed(machine: Machine) -> None:
+    with SudoScene(machine.root / "scene", 300) as scene:
+        scene.env["MARK"] = str(machine.root)
+        budget = subprocess.Popen(
+            machine.argv("budget", "420"), env=scene.env, cwd=scene.folder, stdin=subprocess.DEVNULL
+        )
+        try:
+            eventually(scene.is_capped)
+            owned = {pid: require_rights(pid, SCENES_USER, SCENES_USER) for pid in processes_of(machine)}
+            (manager,) = set(owned) - {budget.pid} - {pid for pid, is_roots in owned.items() if is_roots}
+            assert sum(owned.values()) == 2  # keeper and watchdog
+            os.kill(manager, signal.SIGKILL)
+            eventually(lambda: scene.limits_mw() == ARRIVALS_MW)
+            eventually(scene.is_capped)
+            assert scene.autocap("budget", "end").returncode == 0
+            assert budget.wait(60.0) == 0
+            assert scene.limits_mw() == ARRIVALS_MW
+        finally:
+            budget.kill()
+            budget.wait()
 
 
 @pytest.mark.parametrize(
