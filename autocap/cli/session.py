@@ -1,5 +1,6 @@
 """Where a session under sudo begins: as its user, beside a keeper that has root's rights (`limits.keeper.parting`)."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
 
 
 def main(words: list[str]) -> NoReturn:
-    """words: the descriptor of its channel to the keeper, what the libraries' variable was, the command's own name, and
-    the words behind it."""
+    """words: the descriptors of its channel to the keeper and of what it is reached by, which no job is to have; what
+    the libraries' variable was, the command's own name, and the words behind it."""
     from autocap.cli import main as run
 
-    channel, before, name, *told = words
+    descriptors, before, name, *told = words
+    channel, *held = map(int, descriptors.split(","))
+    for fd in held:
+        os.set_inheritable(fd, False)
     own_python.changed_from(before)
     sys.argv = [name, *told]
-    adopt(int(channel))
+    adopt(channel)
     sys.exit(run(told))
 
 

@@ -36,7 +36,7 @@ class Fate(StrEnum):
     REFUSED = "refused"  # not to be trusted; left alone
 
 
-NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
+_NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 UNSETTLED = frozenset({Fate.PENDING, Fate.FAILED, Fate.DAMAGED, Fate.REFUSED})
 
 
@@ -47,6 +47,14 @@ class Settled:
     uuid: str
     outcome: Fate
     sentence: str
+
+
+def settled_news() -> list[str]:
+    """Settle all entries; sentences on what is news to a user, also on a directory that is refused."""
+    try:
+        return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
+    except GuardError as error:  # what is to be guarded will be refused for it; a job without a device need not be
+        return [str(error)]
 
 
 def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Settled]:

@@ -25,9 +25,10 @@ _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is n
 def default_path() -> Path:
     """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`. Under sudo that variable is
     root's, and a session of a user without a home has a place of its own in /tmp."""
-    override = "" if keeper() is not None else os.environ.get(VARIABLE)
-    if keeper() is not None and not os.access(Path.home(), os.W_OK | os.X_OK):
+    is_parted = keeper() is not None
+    if is_parted and not os.access(Path.home(), os.W_OK | os.X_OK):
         return Path(f"/tmp/autocap-{os.getuid()}")
+    override = None if is_parted else os.environ.get(VARIABLE)
     if override:
         return Path(override).absolute()
     return ROOTS_PATH if os.geteuid() == 0 else Path.home() / ".local/state/autocap"

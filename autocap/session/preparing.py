@@ -8,14 +8,12 @@ from autocap import events
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
-from autocap.errors import GuardError
 from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.keeper import keeper
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
-from autocap.limits import settle
-from autocap.limits.recovery import NO_NEWS
+from autocap.limits.recovery import settled_news
 from autocap.session.prices import reading
 from autocap.session.prices.feed import Feed, by_kind
 from autocap.session.prices.series import SourceRefused
@@ -43,12 +41,12 @@ def settle_leftovers(*, observe: bool) -> list[str]:
     remove_dead()
     if observe:
         return []
-    root, found = keeper(), list[str]()
+    root = keeper()
     try:
-        found += root.settle() if root is not None else ()
-        return found + [one.sentence for one in settle() if one.outcome not in NO_NEWS]
-    except (GuardError, OSError) as error:  # what is to be guarded will be refused for it; a job without a device need
-        return [*found, str(error)]  # not be
+        found = () if root is None else root.settle()
+    except OSError as error:
+        found = (str(error),)
+    return [*found, *settled_news()]
 
 
 def open_prices(config: RunConfig, clock: SignalClock, stack: ExitStack) -> Feed | None:

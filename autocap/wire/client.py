@@ -24,7 +24,7 @@ class Client(ABC, Generic[Q, A]):
     otherwise. heard_s: when something was last heard, on the monotonic clock."""
 
     def __init__(self, connected: socket.socket, within_s: float, *, other: str, most_bytes: int) -> None:
-        self._within_s, self.other, self._ids = within_s, other, 0
+        self._within_s, self._other, self._ids = within_s, other, 0
         self._waiting: deque[tuple[int, Q, float]] = deque()  # for an answer: id, what was asked, and when
         self._aside: list[A] = []  # that came before the one that was waited for
         self._socket = connected
@@ -52,7 +52,7 @@ class Client(ABC, Generic[Q, A]):
         self._waiting.append((self._ids, request, time.monotonic()))
         # Where it has closed its end, what it said before, it may say why, is still to be read.
         if not self._stream.deliver(self._within_s) and not self._stream.broken:
-            raise PeerLost(f"{self.other} takes no messages any more")
+            raise PeerLost(f"{self._other} takes no messages any more")
 
     def answer_to(self, request: Q, within_s: float | None = None) -> A:
         """The answer to a request; those to earlier ones are left to `drain`. Raises PeerLost."""
@@ -62,7 +62,7 @@ class Client(ABC, Generic[Q, A]):
         while (answer := self._next(deadline_s)) is not None and self._waiting:
             self._aside.append(answer)
         if answer is None:
-            raise PeerLost(f"{self.other} has not answered for {within_s:g} s")
+            raise PeerLost(f"{self._other} has not answered for {within_s:g} s")
         return answer
 
     def drain(self, wait_s: float) -> list[A]:
@@ -82,7 +82,7 @@ class Client(ABC, Generic[Q, A]):
     def expected(self, answer: Any, kind: type[_K]) -> _K:
         """An answer, which is to be of that kind. Raises PeerLost."""
         if not isinstance(answer, kind):
-            raise PeerLost(f"{self.other} answered something else than it was asked")
+            raise PeerLost(f"{self._other} answered something else than it was asked")
         return answer
 
     def _next(self, deadline_s: float) -> A | None:
@@ -91,19 +91,19 @@ class Client(ABC, Generic[Q, A]):
             try:
                 while (line := self._stream.take()) is None:
                     if self._stream.ended:
-                        raise PeerLost(f"{self.other} has ended the connection")
+                        raise PeerLost(f"{self._other} has ended the connection")
                     if not self._stream.is_readable(deadline_s - time.monotonic()):
                         return None
                     self._stream.read()
                 expected, request, _ = self._waiting[0] if self._waiting else (None, None, 0.0)
                 id, answer = self._decoded(line, request)
             except BadMessage as error:
-                raise PeerLost(f"{self.other} does not speak version 1 of the protocol: {error}") from error
+                raise PeerLost(f"{self._other} does not speak version 1 of the protocol: {error}") from error
             self.heard_s = time.monotonic()
             if self._is_unasked(id, answer):
                 continue
             if expected is None or id not in (None, expected):
-                raise PeerLost(f"{self.other} answered another question")
+                raise PeerLost(f"{self._other} answered another question")
             self._waiting.popleft()
             return answer
 

@@ -299,6 +299,14 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
     assert (machine.home / "seen").stat().st_uid == USER.uid
 
 
+def test_the_job_has_no_descriptor_of_autocaps(machine: Machine, sudo: Sudo) -> None:
+    done = sudo("run", "--device", "emulated", "--", "sh", "-c", "exec ls -l /proc/self/fd > seen")
+    assert done.returncode == 0, done.stderr
+    opened = [line.split(" -> ") for line in (machine.home / "seen").read_text().splitlines()[1:]]
+    beyond = [where for number, where in opened if int(number.split()[-1]) > 2]
+    assert [where for where in beyond if not where.startswith(("/proc/", "pipe:"))] == []  # the listing's, and given
+
+
 def test_a_meter_and_a_strategy_of_the_users_are_no_root(machine: Machine, sudo: Sudo) -> None:
     (machine.home / "mine.py").write_text(
         "import os\nfrom autocap.strategies.linear import Linear\n"

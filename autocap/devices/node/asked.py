@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 16  # of an answer
 _SHOWN = 80
 # For each line that it is told it asks once, and ends the answer with a zero byte and the status on a line. One shell
 # for all questions: starting each costs little, and needs nothing new of us while a cap is set.
-ASKING = """while read -r _; do "$@" </dev/null; printf '\\000%d\\n' "$?"; done"""
+_ASKING = """while read -r _; do "$@" </dev/null; printf '\\000%d\\n' "$?"; done"""
 
 
 class Shell(Protocol):
@@ -35,9 +35,14 @@ class Shell(Protocol):
     def close(self) -> None: ...
 
 
+def asking(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a shell that asks by that command."""
+    return ("/bin/sh", "-c", _ASKING, "sh", *command)
+
+
 def shell(command: tuple[str, ...], env: Mapping[str, str] | None = None) -> Shell:
     """One that asks by that command. env: its variables, ours when `None`. Raises OSError."""
-    return Supervised(("/bin/sh", "-c", ASKING, "sh", *command), grace_s=0.0, talks=True, env=env)
+    return Supervised(asking(command), grace_s=0.0, talks=True, env=env)
 
 
 class AskedMeter(HeldPower):

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from autocap.devices.node.asked import ASKING
+from autocap.devices.node.asked import asking
 from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
 from autocap.devices.nvml.processes import uses
 from autocap.devices.permission import denial, own_privileges
@@ -24,7 +24,7 @@ from autocap.job.ignored_signals import IGNORED
 from autocap.job.keeper import Answer, Question
 from autocap.job.processes import environment, identify, tree
 from autocap.limits.keeper.charge import BudgetFiles, Charge
-from autocap.limits.recovery import NO_NEWS, settle
+from autocap.limits.recovery import settled_news
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
@@ -87,10 +87,7 @@ class Openings:
     def _settled(self) -> tuple[str, ...]:
         if self._charge.observe:
             raise OSError(errno.EPERM, "nothing is set under --observe")
-        try:
-            return tuple(found.sentence for found in settle() if found.outcome not in NO_NEWS)
-        except GuardError as error:
-            return (str(error),)
+        return tuple(settled_news())
 
     def _energy(self, path: object) -> int:
         """An energy counter of a CPU package, and no other file."""
@@ -184,7 +181,7 @@ class Openings:
         if shutil.which(COMMAND[0], path=SYSTEM_PATH) is None:
             raise FileNotFoundError(errno.ENOENT, "there is no ipmitool")
         self._meter = subprocess.Popen(
-            ("/bin/sh", "-c", ASKING, "sh", *COMMAND),
+            asking(COMMAND),
             env=variables,
             cwd="/",
             stdin=subprocess.PIPE,

@@ -37,36 +37,36 @@ def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
     theirs.close()
     os.close(own)
     os.set_inheritable(ours.fileno(), True)
-    program, path, libraries = _reached(user)
+    held: list[int] = []
+    program, path, libraries = _reached(user, held)
     environ = {**os.environ, **user.environment()}
     before = environ.get(own_python.VARIABLE, "") if libraries else own_python.UNCHANGED
     if libraries:
         environ[own_python.VARIABLE] = libraries
-    told = [str(ours.fileno()), before, sys.argv[0], *words]
+    told = [",".join(map(str, (ours.fileno(), *held))), before, sys.argv[0], *words]
     give_up_root(user.uid, user.gid, user.groups)
     os.execve(program, [program, "-I", "-c", _START, str(len(path)), *path, *told], environ)
 
 
-def _reached(user: InvokingUser) -> tuple[str, list[str], str]:
+def _reached(user: InvokingUser, held: list[int]) -> tuple[str, list[str], str]:
     """Our Python, where it imports from, and where its libraries are ("" for the usual places), as the user reaches
-    them: what lies where only root may look, through descriptors that are open for as long as this process lives."""
+    them: what lies where only root may look, through descriptors (`held`) that stay open as long as this process."""
+
+    def through(folder: str) -> str:
+        held.append(os.open(folder, os.O_PATH | os.O_DIRECTORY))
+        os.set_inheritable(held[-1], True)
+        return f"/proc/{os.getpid()}/fd/{held[-1]}"
+
+    def shown(place: str) -> str:
+        return place if not os.path.isdir(place) or _may(user, place, os.R_OK | os.X_OK) else through(place)
+
     prefix, program = sys.base_prefix, os.path.realpath(sys.executable)
     path = [place for place in import_path() if os.path.exists(place)]
     if _may(user, program, os.X_OK) and _may(user, prefix, os.X_OK):
-        return sys.executable, [_shown(user, place) for place in path], ""
-    there = _through(prefix)
-    path = [there + place.removeprefix(prefix) if _is_in(place, prefix) else _shown(user, place) for place in path]
+        return sys.executable, [shown(place) for place in path], ""
+    there = through(prefix)
+    path = [there + place.removeprefix(prefix) if _is_in(place, prefix) else shown(place) for place in path]
     return there + program.removeprefix(prefix), path, os.path.join(there, "lib")
-
-
-def _shown(user: InvokingUser, place: str) -> str:
-    return place if not os.path.isdir(place) or _may(user, place, os.R_OK | os.X_OK) else _through(place)
-
-
-def _through(folder: str) -> str:
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    os.set_inheritable(fd, True)
-    return f"/proc/{os.getpid()}/fd/{fd}"
 
 
 def _is_in(place: str, folder: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import resource
 import struct
 import sys
+from contextlib import suppress
 from typing import BinaryIO
 
 import numpy as np
@@ -80,7 +81,7 @@ class Uprobes:
         if call_events.numbers() is None:
             raise CallsUnavailable("this kernel has no uprobe events (Linux 4.17 or later, with CONFIG_UPROBE_EVENTS)")
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._raised = False
+        self._raised = self._asked = False
 
     def open(self, tid: int, file: BinaryIO, offset: int) -> ThreadCalls | None:
         """Count the thread's calls of the function that begins that many bytes from the file's beginning, from now on.
@@ -89,11 +90,11 @@ class Uprobes:
         """
         while True:
             try:
-                return _ring(_event(tid, file.fileno(), offset))
+                return ThreadCalls(_event(tid, file.fileno(), offset))
             except OSError as error:
                 if error.errno == errno.ESRCH:
                     return None
-                if error.errno != errno.EMFILE or not self._more_descriptors():
+                if not self._more(error.errno):
                     raise refused(error.errno or 0) from error
 
     def close(self) -> None:
@@ -101,6 +102,15 @@ class Uprobes:
         if self._raised:
             resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             self._raised = False
+
+    def _more(self, number: int | None) -> bool:
+        """Whether there is more now of what was short, by errno: descriptors, or under sudo memory of rings."""
+        if number == errno.EPERM and (root := keeper()) is not None and not self._asked:
+            self._asked = True
+            with suppress(OSError):
+                root.more_rings()
+                return True
+        return number == errno.EMFILE and self._more_descriptors()
 
     def _more_descriptors(self) -> bool:
         """Raise our own soft limit to the hard one, once."""
@@ -116,21 +126,6 @@ def _event(tid: int, file: int, offset: int) -> int:
     """Opened by us, or under sudo by root. Raises OSError."""
     root = keeper()
     return call_events.open_event(tid, file, offset) if root is None else root.calls(tid, file, offset)
-
-
-def _ring(event: int) -> ThreadCalls:
-    """Raises OSError."""
-    root = keeper()
-    if root is None:
-        return ThreadCalls(event)
-    again = os.dup(event)
-    try:
-        return ThreadCalls(event)
-    except PermissionError:  # of as many as a user may have
-        root.more_rings()
-        return ThreadCalls(os.dup(again))
-    finally:
-        os.close(again)
 
 
 def refused(number: int) -> CallsUnavailable:
