@@ -72,6 +72,7 @@ class RemoteGuardian(PeerGuardian):
         self._verifier, self._connect, self._pause = verifier, connect, pause
         self._back_within_s, self._called = back_within_s, called
         self._connection: Connection | None = None
+        self._answered_s = 0.0  # when the last beat was, on the monotonic clock
         self._is_over = False  # the helper has ended the lease
         self._left_out: set[int] = set()
         self.failed: int | None = None
@@ -212,7 +213,7 @@ class RemoteGuardian(PeerGuardian):
         while True:
             if self._connection is None:
                 raise GuardError(f"{self._called} is gone, so no cap is set any more; start again once it is back")
-            self._exchange(self._connection)
+            self._exchange_if_due(self._connection)
             try:
                 return self._connection.ask(op, kind, watts=watts, devices=devices, within_s=ASKED_WITHIN_S)
             except Refused as error:
@@ -227,6 +228,11 @@ class RemoteGuardian(PeerGuardian):
             self._pause(step_s)
             waited_s += step_s
 
+    def _exchange_if_due(self, connection: Connection) -> None:
+        """The same where the last beat was answered some time ago: each costs a set the way there and back."""
+        if connection.unanswered or time.monotonic() - self._answered_s > BEAT_APART_S:
+            self._exchange(connection)
+
     def _exchange(self, connection: Connection) -> None:
         """Beat, and take in what the helper did. Raises PeerLost, and GuardError where it has ended the lease."""
         heard = connection.drain(0.0)
@@ -235,6 +241,7 @@ class RemoteGuardian(PeerGuardian):
             raise PeerLost(f"{self._called} has not answered for {hang_s:g} s")
         for answer in (*heard, *beaten(connection, Request(id=0, op=Op.BEAT))):
             if isinstance(answer, Beaten):
+                self._answered_s = connection.heard_s
                 self._put_back |= answer.put_back
                 self._notes += answer.notes
             elif isinstance(answer, Refusal) and answer.code is not Code.TOO_FAST:
@@ -253,7 +260,7 @@ class RemoteGuardian(PeerGuardian):
                 continue
             self.failed = place
             if self._connection is not None:  # as it takes a while until one is enforced
-                self._exchange(self._connection)
+                self._exchange_if_due(self._connection)
             try:
                 self._verifier.verify(uuid, cap_w)
             except LimitNotEnforced:
