@@ -75,7 +75,7 @@ def lendable() -> "dict[str, Inventory]":
 
 def inventory_of(kind: str) -> "Inventory | None":
     """All devices of a kind; `None` where it lists none, as those that another package has added need not."""
-    if kind not in registry.names("inventories"):
+    if kind not in registry.ours("inventories") and kind not in registry.plugged_in("inventories"):
         return None
     made: Inventory = registry.load("inventories", kind)()
     return made

@@ -40,6 +40,11 @@ def request(words: list[str]) -> bytes:
     return _BETWEEN.join(map(os.fsencode, words))
 
 
+def duty_of(packet: bytes) -> list[str]:
+    """The words in a packet."""
+    return list(map(os.fsdecode, packet.split(_BETWEEN)))
+
+
 class ForkServer:
     """control: where requests come from."""
 
@@ -96,6 +101,6 @@ class ForkServer:
             os.dup2(beats, _CONTROL)  # where a watchdog hears its controller
             for fd in (beats, *self._children):
                 os.close(fd)
-            watchdog.main([str(status), *map(os.fsdecode, packet.split(_BETWEEN))])
+            watchdog.main([str(status), *duty_of(packet)])
         finally:
             os._exit(0)

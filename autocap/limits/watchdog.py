@@ -105,7 +105,11 @@ def main(words: list[str]) -> None:
     try:
         with StateDir(duty.state_dir) as state:
             # The device is reached before a cap is set, not for the first time when its controller is dead.
-            Watchdog(duty, state, outside_limits(duty.kind, duty.job), status_fd).run()
+            dog = Watchdog(duty, state, outside_limits(duty.kind, duty.job), status_fd)
+            try:
+                dog.run()
+            finally:
+                dog.close()
     except Exception as error:
         with suppress(OSError):  # the controller sets nothing without a watchdog, and says this
             os.write(status_fd, FAILED + str(error).encode())
@@ -174,6 +178,13 @@ class Watchdog:
             self._settle_all()
             if dies(self._duty.owner):  # and so has let go of its step map
                 remove_dead()
+
+    def close(self) -> None:
+        """Let go of the devices, and of what is open beside them."""
+        self._has_failed = True
+        self._reopen()
+        self._signs.close()
+        self._spare.close()
 
     def _is_hung(self, silence_s: float, seen: Look | None) -> bool:
         with self._spare.lent():

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bench.faults.processes import Scene
 from bench.helper.people import USER, as_user
-
-_KEEPER = b"autocap.limits.keeper.process"
+from bench.helper.served import KEEPER, watchdogs_of
 
 
 class SudoScene(Scene):
@@ -40,10 +39,10 @@ class SudoScene(Scene):
         found, place = [], f"AUTOCAP_STATE_DIR={self.state_dir}".encode()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
-                ours = entry.name.isdigit() and _KEEPER in (entry / "cmdline").read_bytes()
+                ours = entry.name.isdigit() and KEEPER in (entry / "cmdline").read_bytes()
                 if ours and place in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
-        return found
+        return [pid for pid in found if not any(pid in watchdogs_of(other) for other in found)]
 
     def guards(self) -> Sequence[int]:
         return self.keepers()

@@ -25,6 +25,7 @@ _NICE = -10  # as the unit has it
 _HAND_OVER = ("/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
 OPEN_BOUNDS = (sys.executable, "-P", "-m", "bench.helper.serve")
 _FORK_SERVER = b"autocap.limits.fork_server"
+KEEPER = b"autocap.limits.keeper.process"
 USUAL = (sys.executable, "-P", "-m", "autocap", "helper", "serve")
 
 
@@ -164,7 +165,7 @@ class Served:
 
 def watchdogs_of(pid: int) -> tuple[int, ...]:
     """The watchdog processes that a process has started, or had forked."""
-    own = _children(pid, b"autocap.limits.watchdog")
+    own = _children(pid, b"autocap.limits.watchdog") + _children(pid, KEEPER)  # a keeper forks its own
     return (*own, *(child for server in fork_servers_of(pid) for child in _children(server, _FORK_SERVER)))
 
 

@@ -64,10 +64,15 @@ class Charge:
         """The session, as who speaks on the connections that were made for it."""
         return Peer(uid=self.uid, pid=self.session, groups=(self.gid, *self.groups))
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether any may be set that takes root's rights."""
+        return not self.observe and self.kind != "emulated"
+
     def inventories(self) -> dict[str, Inventory]:
         """Of the devices whose limits may be set, by kind; none of those that need no root. Raises DeviceError."""
         kind = self.kind
-        if self.observe or kind == "emulated":
+        if not self.has_limits:
             return {}
         return {kind: devices.inventory_of(kind) or NamedDevice(kind, self.device.partition(":")[2])}
 

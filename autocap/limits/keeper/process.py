@@ -14,10 +14,12 @@ from functools import partial
 from autocap.job.ignored_signals import ignore_signals
 from autocap.job.keeper import MOST_BYTES, Answer
 from autocap.limits import Guardian
+from autocap.limits.heartbeat import Heartbeat, StartWatch
 from autocap.limits.helper.attendant import PeerProcess, attend
 from autocap.limits.helper.house import House
 from autocap.limits.keeper.charge import Charge, ChargePolicy
 from autocap.limits.keeper.openings import Openings
+from autocap.limits.keeper.standby import Standby
 from autocap.limits.state_dir import default_path
 from autocap.limits.times import SERVICE_END_S
 from autocap.wire.bounds import Bounds, Rate
@@ -35,18 +37,25 @@ def main(words: list[str]) -> None:
     ignore_signals()
     channel = socket.socket(fileno=_CHANNEL)
     said, (session,), _, _ = socket.recv_fds(channel, MOST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
-    keeper = KeeperProcess(channel, decode(Charge, json.loads(said)), session)
+    charge = decode(Charge, json.loads(said))
+    standby = Standby(not_its=(session,)) if charge.has_limits else None
+    keeper = KeeperProcess(channel, charge, session, Heartbeat if standby is None else standby.start)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())  # root's, as nobody else may
     keeper.serve()
+    if standby is not None:
+        standby.close()
 
 
 class KeeperProcess:
-    """channel: to the session. session: a descriptor of its process."""
+    """channel: to the session. session: a descriptor of its process. start_watch: starts the watchdog of a guardian."""
 
-    def __init__(self, channel: socket.socket, charge: Charge, session: int) -> None:
+    def __init__(
+        self, channel: socket.socket, charge: Charge, session: int, start_watch: StartWatch = Heartbeat
+    ) -> None:
         self._channel, self._charge, self._session = channel, charge, session
         self._stop_fd, self._stopping_fd = os.pipe()
         self._openings = Openings(charge, self._guard)
+        self._start_watch = start_watch
         self._house: House | None = None
         self._threads: list[threading.Thread] = []
 
@@ -103,7 +112,7 @@ class KeeperProcess:
         """A thread that serves one connection, of a process whose descriptor is given; its other end. Which process
         that is decides when its limits are put back, and nothing else."""
         if self._house is None:
-            self._house = _house(self._charge)
+            self._house = _house(self._charge, self._start_watch)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= _MOST_CONNECTIONS:
             raise OSError(errno.EAGAIN, "too many connections are open")
@@ -116,12 +125,12 @@ class KeeperProcess:
         return theirs.detach()
 
 
-def _house(charge: Charge) -> House:
+def _house(charge: Charge, start_watch: StartWatch) -> House:
     inventories = charge.inventories()
     return House(
         inventories=inventories,
         policy=ChargePolicy(charge, inventories),
         state_dir=default_path(),
-        new_guardian=Guardian,
+        new_guardian=partial(Guardian, start_watch=start_watch),
         bounds=_BOUNDS,
     )

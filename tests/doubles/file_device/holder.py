@@ -23,6 +23,7 @@ from autocap.job.shared_files import SharedFile
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
 from autocap.limits.heartbeat import Heartbeat, StartWatch
+from autocap.limits.keeper.standby import Standby
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.file_device import FileLimits, KeptLimits
 
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
     parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
     parser.add_argument("--fork-server", action="store_true", help="have the watchdog forked")
+    parser.add_argument("--standby", action="store_true", help="have a standby, as a keeper has")
     parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
     parser.add_argument(
@@ -90,6 +92,8 @@ def main() -> None:
     with ExitStack() as stack:
         if args.fork_server:
             start_watch = stack.enter_context(ForkedWatchdogs(["file"])).start
+        if args.standby:
+            start_watch = Standby().start
         guardian = stack.enter_context(
             Guardian(
                 kind="file" if args.emulated is None else "emulated",
