@@ -96,8 +96,8 @@ class GuardedLimit:
         if not self._save(self._entry.before_set(cap_w, self._require_ours(listen))):
             listen()
         self.settled = False
+        self.maybe_original = False  # of which the entry knows; what is heard from here on may come after the set
         self._request(cap_w, listen, alone=False)
-        self.maybe_original = False
         if self._entry.next_w is not None:  # unless the device has made another limit of it
             self._save(self._entry.after_set())
 

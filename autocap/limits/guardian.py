@@ -8,9 +8,11 @@ with Guardian(kind=…, gpus=…, limits=…, job=…) as guardian:
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
@@ -71,6 +73,7 @@ class Guardian:
         self._locks: list[DeviceLock] = []
         self._guarded: list[GuardedLimit] = []
         self._heartbeat: Watch | None = None
+        self._exchanging = threading.RLock()  # to end without a watchdog is to put all back
         self._put_back_meanwhile = False
         self._left_out: set[int] = set()
         self.failed: int | None = None
@@ -122,30 +125,40 @@ class Guardian:
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        for one in self._guarded:
-            self._exchange()
-            one.rehearse(self._exchange)
+        self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
 
         Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
-        LimitRefused where the device does not take it. Devices before that one have their cap; `restore` covers all.
-        Of a DeviceError `failed` tells the place of the device. One that is left out keeps what it has.
+        LimitRefused where the device does not take it. The others may have their cap; `restore` covers all. Of a
+        DeviceError `failed` tells the place of the device. One that is left out keeps what it has.
         """
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
-        self.failed = None
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
-            for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
-                if place in self._left_out:
-                    continue
-                self._exchange()
-                try:
-                    step(one, float(cap_w), self._exchange)
-                except DeviceError:
-                    self.failed = place
-                    raise
+            self._on_each(partial(self._carry_out, step, caps_w))
+
+    def _on_each(self, act: Callable[[int], None]) -> None:
+        """Do something to each device that is not left out, told its place. One whose driver takes its time, or hangs,
+        keeps none of the others from theirs."""
+        self.failed = None
+        self._exchange()
+        try:
+            self._clock.each(act, [place for place in range(len(self._guarded)) if place not in self._left_out])
+        except GuardError:
+            if self._heartbeat is None:  # one may have been set after all were put back
+                self.restore()
+            raise
+
+    def _carry_out(
+        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: Sequence[float], place: int
+    ) -> None:
+        try:
+            step(self._guarded[place], float(caps_w[place]), self._exchange)
+        except DeviceError:
+            self.failed = place if self.failed is None else min(place, self.failed)
+            raise
 
     def leave_out(self, place: int) -> Restored:
         """Put the limit found on one device back, as `restore` does, and set none there any more."""
@@ -195,8 +208,12 @@ class Guardian:
         )
 
     def _exchange(self) -> None:
-        """Beat, and take in what the watchdog did; with none, start another."""
+        """Beat, and take in what the watchdog did; with none, start another. From any thread."""
         self._require_own_process()
+        with self._exchanging:
+            self._hear()
+
+    def _hear(self) -> None:
         pulse = Pulse.LOST if self._heartbeat is None else self._heartbeat.beat()
         if pulse is Pulse.GUARDING:
             return

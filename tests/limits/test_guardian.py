@@ -12,6 +12,7 @@ import pytest
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
+from autocap.limits.heartbeat import Pulse
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.restore import put_back
 from autocap.limits.state_dir import StateDir
@@ -338,6 +339,45 @@ def test_where_a_device_hangs_the_others_are_put_back_meanwhile(state_dir, two_g
         hangs.unlink()
         restoring.join()
         assert limit_w(two_gpus[0]) == 260.0
+
+
+def test_where_a_device_hangs_the_others_have_their_cap_meanwhile(state_dir, two_gpus):
+    hangs = Path(two_gpus[0].uuid + ".hang")
+    with unwatched(state_dir, *two_gpus) as guardian:
+        hangs.touch()
+        setting = threading.Thread(target=guardian.set_caps, args=((200.0, 190.0),))
+        setting.start()
+        eventually(lambda: limit_w(two_gpus[1]) == 190.0, 5.0)
+        assert limit_w(two_gpus[0]) == 260.0
+        hangs.unlink()
+        setting.join()
+        assert limit_w(two_gpus[0]) == 200.0
+
+
+def test_that_limits_were_put_back_is_heard_in_the_middle_of_a_set_as_well(state_dir, gpu):
+    """As by another device's thread, while this one is being set."""
+
+    class PutBack(Unwatched):
+        pulse = Pulse.GUARDING
+
+        def beat(self) -> Pulse:
+            heard, PutBack.pulse = self.pulse, Pulse.GUARDING
+            return heard
+
+    class Limits(FileLimits):
+        def set_limit_w(self, uuid: str, cap_w: float) -> None:
+            super().set_limit_w(uuid, cap_w)
+            if cap_w == 190.0:
+                file_device.put(uuid, 260.0)
+                PutBack.pulse = Pulse.PUT_BACK
+                guardian._exchange()
+
+    with guard(state_dir, gpu, limits=Limits(), start_watch=PutBack) as guardian:
+        guardian.set_caps([200.0])
+        guardian.set_caps([190.0])
+        assert guardian.beat()
+        guardian.set_caps([180.0])
+        assert not guardian.beat()
 
 
 def test_a_device_that_is_busy_for_a_moment_is_put_back(state_dir, gpu):

@@ -85,7 +85,7 @@ class LentDevices:
         self._carry_out(self._guardian.rehearse)
 
     def set_caps(self, watts: Sequence[float]) -> None:
-        """Raises Refused; devices before the one that was refused may have their cap."""
+        """Raises Refused; devices beside the one that was refused may have their cap."""
         if len(watts) != len(self._devices):
             raise refused(Code.BAD_MESSAGE, f"these are {len(watts)} caps for {len(self._devices)} devices lent")
         terms = self._terms()
