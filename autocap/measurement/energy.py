@@ -8,18 +8,27 @@ import math
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from autocap.records import NodeReading, Sample
+from autocap.records import NodeReading, Reading, Sample
+
+_STILL_S = 1.0  # that a counter may stand still, which none does for so long that counts
+_LEFT_OUT = 0.5  # of what the power says: a counter that has gained less went on from where it stood
+
+
+def gap(sample: Sample) -> str | None:
+    """Why the energy is not known at a sample; `None` where it is: of a device whose power is not read for a moment the
+    counter tells."""
+    if any(reading.power_w is None and reading.energy_j is None for reading in sample.readings):
+        return "a power reading is missing"
+    if sample.node is not None and sample.node.power_w is None:
+        return "the node's power is not known"
+    return None
 
 
 def disturbance(sample: Sample) -> str | None:
     """Why nothing is to be measured at a sample; `None` where it is as good as any."""
-    if any(reading.power_w is None for reading in sample.readings):
-        return "a power reading is missing"
     if any(reading.throttled for reading in sample.readings):
         return "the device slowed itself down (thermal or hardware)"
-    if sample.node is not None and sample.node.power_w is None:
-        return "the node's power is not known"
-    return None
+    return gap(sample)
 
 
 def gpus_power_w(sample: Sample) -> float | None:
@@ -86,14 +95,16 @@ class EnergyMeter:
     """Turns samples into joules. In a gap nothing is known, and nothing is added.
 
     energy: since the first sample; gained: since the last but one. known: whether it is known up to the last sample;
-    moved: whether a counter that moved, or power, says so. gap_s: seconds of which the energy is not known.
+    moved: whether a counter that moved, or power, says so. lost: a counter is dropped that had stood still while no
+    power was read, so that what was said of the last seconds is too little. gap_s: seconds of which the energy is not
+    known.
     """
 
     def __init__(self) -> None:
-        self._gpus, self._beside, self._node = _Gpus(), _Counted(), _Node()
+        self._gpus, self._beside, self._node = list[_Gpu](), _Counted(), _Node()
         self._last_s = math.nan
         self.energy = self.gained = Joules()
-        self.known = self.moved = False
+        self.known = self.moved = self.lost = False
         self.gap_s = 0.0
 
     @property
@@ -106,7 +117,7 @@ class EnergyMeter:
         node_counted, node_held = self._node.gain(sample.t_s, sample.node)
         beside = [reading.beside_j for reading in sample.readings if reading.beside_j is not None]
         gained_beside = self._beside.gain(sum(beside) if beside else None)
-        counted, held, self.moved = self._gpus.gain(sample)
+        counted, held = self._gain(sample)
         self.gained = Joules(
             counted=counted,
             held=held,
@@ -116,13 +127,20 @@ class EnergyMeter:
             whole=sample.node is not None and sample.node.whole,
         )
         self.energy += self.gained
-        self.known = not any(reading.power_w is None for reading in sample.readings) and not (
-            sample.node is not None and sample.node.power_w is None
-        )
-        if not self.known and not math.isnan(self._last_s):
+        was_known, self.known = self.known, gap(sample) is None and not any(gpu.waits for gpu in self._gpus)
+        if not (self.known and was_known) and not math.isnan(self._last_s):
             self.gap_s += sample.t_s - self._last_s
         self._last_s = sample.t_s
         return self.known and self.moved
+
+    def _gain(self, sample: Sample) -> tuple[float, tuple[float, ...]]:
+        """Joules by the counters of all, and of each by its power."""
+        self._gpus = self._gpus or [_Gpu() for _ in sample.readings]
+        gains = [gpu.gain(sample.t_s, reading) for gpu, reading in zip(self._gpus, sample.readings, strict=True)]
+        self.moved = any(gpu.moved for gpu in self._gpus)
+        self.lost = any(gpu.lost for gpu in self._gpus)
+        held = tuple(held_j for _, held_j in gains)
+        return sum(counted_j for counted_j, _ in gains), held if any(held) else ()
 
 
 class _Held:
@@ -156,33 +174,60 @@ class _Counted:
         return 0.0 if before_j is None or counter_j is None else counter_j - before_j
 
 
-class _Gpus:
-    """Summed over devices: from their counters where all have one, else from power."""
+class _Gpu:
+    """One device's: from its counter, else from power. A counter that stands still is not waited for long: what the
+    power says is taken ahead of it, so that one that stops for good, and is dropped, leaves nothing out, and one that
+    goes on adds only what is missing. moved: there is something new. waits: it stands still, and no power was read for
+    a while meanwhile. lost: it is dropped then, and of what was used nobody has told."""
 
     def __init__(self) -> None:
-        self._counted = _Counted()
-        self._held: list[_Held] = []
-        self._holding = False
+        self._held = _Held()
+        self._counter_j: float | None = None
+        self._moved_s = 0.0
+        self._still_j: float | None = 0.0  # by the power since the counter moved; `None` with a gap in that
+        self._ahead_j = 0.0  # that was taken already, beyond the counter
+        self.moved = self.waits = self.lost = False
 
-    def gain(self, sample: Sample) -> tuple[float, tuple[float, ...], bool]:
-        """Joules by the counters and of each device by its power since the last call; whether one of them moved."""
-        counters = [reading.energy_j for reading in sample.readings if reading.energy_j is not None]
-        if counters and len(counters) == len(sample.readings):
-            if self._holding:
-                self._hold(sample, gap=True)
-            return self._counted.gain(sum(counters)), (), self._counted.moved
-        gap = any(reading.power_w is None for reading in sample.readings)
-        if not gap:  # counters go on over a gap, but must not count again what was taken from the power
-            self._counted.gain(None)
-        return 0.0, self._hold(sample, gap=gap), not gap
+    def gain(self, now_s: float, reading: Reading) -> tuple[float, float]:
+        """Joules by the counter and by the power since the last call."""
+        has_power, counter_j, before_j = reading.power_w is not None, reading.energy_j, self._counter_j
+        held_j = self._held.gain(now_s, reading.t_s, reading.power_w)
+        self._still_j = None if self._still_j is None or not has_power else self._still_j + held_j
+        self.moved, self.waits, self.lost = has_power, False, False
+        if counter_j == before_j and counter_j is not None:
+            return self._wait(now_s)
+        if counter_j is None and (before_j is None or not has_power):
+            return 0.0, held_j  # a counter goes on over a gap of both
+        self._counter_j = counter_j
+        if before_j is None:
+            self._move(now_s)
+            return 0.0, held_j
+        gained_j = 0.0 if counter_j is None else counter_j - before_j
+        if counter_j is None or self._has_left_out(now_s, gained_j):  # it is dropped, or has stood still: power tells
+            self.lost, missing_j = self._still_j is None, max(0.0, (self._still_j or 0.0) - self._ahead_j)
+            self._ahead_j = 0.0
+            self._move(now_s)
+            return 0.0, missing_j
+        self._ahead_j, ahead_j = max(0.0, self._ahead_j - gained_j), self._ahead_j
+        self._move(now_s)
+        return max(0.0, gained_j - ahead_j), 0.0
 
-    def _hold(self, sample: Sample, *, gap: bool) -> tuple[float, ...]:
-        self._held = self._held or [_Held() for _ in sample.readings]
-        self._holding = not gap
-        return tuple(
-            held.gain(sample.t_s, reading.t_s, None if gap else reading.power_w)
-            for held, reading in zip(self._held, sample.readings, strict=True)
-        )
+    def _wait(self, now_s: float) -> tuple[float, float]:
+        self.moved, is_long = False, now_s - self._moved_s > _STILL_S
+        self.waits = is_long and self._still_j is None
+        if self._still_j is None or not is_long:
+            return 0.0, 0.0
+        more_j = max(0.0, self._still_j - self._ahead_j)
+        self._ahead_j += more_j
+        self.moved = True
+        return 0.0, more_j
+
+    def _has_left_out(self, now_s: float, gained_j: float) -> bool:
+        stood_still = now_s - self._moved_s > _STILL_S and self._still_j is not None
+        return stood_still and gained_j < _LEFT_OUT * (self._still_j or 0.0)
+
+    def _move(self, now_s: float) -> None:
+        self.moved, self._moved_s, self._still_j = True, now_s, 0.0
 
 
 class _Node:

@@ -9,6 +9,8 @@ from autocap.measurement.pauses import PauseWatch
 from autocap.progress import Mark
 from autocap.records import NodeReading, Sample
 
+_UNKNOWN = "an energy counter stands still, and power readings are missing"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metered:
@@ -61,11 +63,15 @@ class Metering:
             known=self._energy.known,
             moved=self._energy.moved,
             node_fresh=self._fresh(sample.node),
-            disturbed=disturbance(sample),
+            disturbed=disturbance(sample) or self._unknown,
             paused=self._pauses.paused,
             long_pause=self._pauses.is_long,
             pause_ended=self._pauses.ended,
         )
+
+    @property
+    def _unknown(self) -> str | None:
+        return None if self._energy.known and not self._energy.lost else _UNKNOWN
 
     def _fresh(self, node: NodeReading | None) -> bool:
         """Whether the meter has a new reading; not at the first sample, where its age is not known."""

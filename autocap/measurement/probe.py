@@ -17,6 +17,7 @@ _ROUGH = 0.01  # an error of the time that is far from exact: a sensor has no pa
 _PACES = 4.0  # that a job is waited for to be level
 _WORTH_SAYING = 0.05  # of a window
 _CALM_S = 1.0  # after a disturbance
+_SHORT_GAP_S = 3.0  # without a reading, in which a job most likely does as before
 _SLOWEST = 4.5  # times as long as at the limit found on arrival an iteration takes at the floor of some cards
 # Of the machine's readings since the cap settled: the first may still average over what was before.
 _NODE_UPDATES = 2
@@ -125,7 +126,7 @@ class Probe:
         self._whole_from = None if window is None else -math.inf
         self._start_s: float | None = None  # the first sample after the cap was set, or after a disturbance
         self._last_s = 0.0
-        self._paused_s = self._disturbed_s = 0.0
+        self._paused_s = self._disturbed_s = self._gap_s = 0.0
         self._settled_s = math.inf
         self._node_updates = 0  # fresh readings of the machine since the cap has settled
         self._look_at = self._first_look
@@ -145,7 +146,8 @@ class Probe:
             self._unsettle(t_s + self._rules.settle_s)
         since_s, self._last_s = self._last_s, t_s
         if metered.disturbed is not None:
-            return self._disturbed(t_s, t_s - since_s, metered.disturbed)
+            return self._disturbed(metered, t_s - since_s, metered.disturbed)
+        self._gap_s = 0.0
         if not self._settled and self._has_settled(metered, self._start_s):
             self._settled = True
             self._window = self._window or Window(self.caps_w)
@@ -270,19 +272,25 @@ class Probe:
         reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"
         return ProbeResult(state=TrialState.FAILED, reason=reason)
 
-    def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:
-        """What overlaps a disturbance does not count: the window begins anew once it is over."""
+    def _disturbed(self, metered: Metered, lasted_s: float, why: str) -> ProbeResult | None:
+        """What overlaps a disturbance does not count. The window goes on after a short gap, in which the job does as
+        before; after any other it begins anew once that is over."""
         self._disturbed_s += lasted_s
+        self._gap_s += lasted_s
         if self._disturbed_s > self._rules.limit_s:
             return ProbeResult(state=TrialState.FAILED, reason=f"for {self._rules.limit_s:g} s: {why}")
+        if self._window is not None and not metered.known and self._gap_s <= _SHORT_GAP_S:
+            self._paused_s += lasted_s
+            self._window.leave_out(metered)
+            return None
         if self._window is not None:
             self._retakes += 1
             if self._retakes > _RETAKES:
                 return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
             self._window = None
             self._look_at = self._first_look
-        self._start_s, self._paused_s = now_s, 0.0
-        self._unsettle(max(self._settled_s, now_s + _CALM_S))
+        self._start_s, self._paused_s = metered.t_s, 0.0
+        self._unsettle(max(self._settled_s, metered.t_s + _CALM_S))
         return None
 
     def _unsettle(self, until_s: float) -> None:

@@ -37,7 +37,8 @@ class Window:
         self._node_t: list[float] | None = None  # stamps of the machine's fresh readings, where it is read
         self._mark_t: list[float] = []
         self._mark_n: list[float] = []
-        self._leaves_out = False
+        self._leaves_out = self._in_gap = False
+        self._known_s = -math.inf  # since the last gap ended
         self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
         self._clocks = Clocks()
@@ -71,12 +72,14 @@ class Window:
             if metered.node_fresh and not first:
                 self._node_t.append(sample.node.t_s)
         self.broken = metered.disturbed or self.broken
+        if self._in_gap:
+            self._in_gap, self._known_s = False, metered.t_s
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
         self._clocks.add(sample)
         for mark in metered.marks if marks is None else marks:
-            if self._energy_t and mark.t_s >= self._energy_t[0]:
+            if self._energy_t and mark.t_s >= max(self._energy_t[0], self._known_s):
                 if self._leaves_out:
                     self._leaves_out = False
                     self._left_out = mark.iterations - self._mark_n[-1] if self._mark_n else 0.0
@@ -85,9 +88,10 @@ class Window:
 
     def leave_out(self, metered: Metered) -> None:
         """Add a sample that says nothing of the cap: the count stands still from the last mark before it to the next
-        one that is added, as in a pause."""
+        one that is added, as in a pause; after a gap, to the next one since the energy is known again."""
         self._add_energy(metered)
         self._leaves_out = True
+        self._in_gap |= not metered.known
 
     def _add_energy(self, metered: Metered) -> None:
         first = self._energy is None

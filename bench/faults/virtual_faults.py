@@ -268,7 +268,7 @@ def _other_tool(rng: Random) -> Planned:
         for t_s, gpu, limit_mw in writes:
             stage.clock.at(t_s, partial(stage.write_as_other, gpu, limit_mw))
 
-    found_at_start = max(t_s for t_s, _, _ in writes) < sets[0][0] - 0.1
+    found_at_start = max(t_s for t_s, _, _ in writes) < sets[0][0]  # or noticed by then
     return Planned(inject=inject, pattern=None if found_at_start else "somebody else|another tool")
 
 

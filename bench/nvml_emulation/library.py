@@ -44,6 +44,8 @@ class EmulatedLibrary(Functions):
         self._physics: Physics | None = None
         self._first = 0  # of the cards that the physics has, this machine's
         self._held: dict[int, tuple[float, float]] = {}  # what a stuck sensor shows
+        self._stands: dict[int, tuple[float, bool]] = {}  # where a counter stood when it stopped, and whether it skips
+        self._left_out_j: dict[int, float] = {}
         self._dice: dict[int, Random] = {}
 
     # The library as a whole.
@@ -186,7 +188,7 @@ class EmulatedLibrary(Functions):
         card = self._card(handle)
         if not card.energy_counter:
             raise Failed(_NOT_SUPPORTED)
-        write_to(energy, 5_000_000 + round(1000 * card.energy_gain * self._shown(gpu_of(handle)).energy_j))
+        write_to(energy, 5_000_000 + round(1000 * card.energy_gain * self._counted_j(gpu_of(handle))))
 
     def _nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
         write_to(clock, round(self._shown(gpu_of(handle)).clock_hz / 1e6))
@@ -284,6 +286,19 @@ class EmulatedLibrary(Functions):
             return shown.stamp_s, power_w, average_w
         self._held.pop(gpu, None)
         return shown.stamp_s, shown.power_w, shown.average_w
+
+    def _counted_j(self, gpu: int) -> float:
+        """By the energy counter, troubles included; a process sees them begin with its first question in them."""
+        counted_j = self._shown(gpu).energy_j - self._left_out_j.get(gpu, 0.0)
+        skips = self._has(gpu, Trouble.COUNTER_SKIPS)
+        if skips or self._has(gpu, Trouble.COUNTER_STANDS):
+            stood_j, _ = self._stands.setdefault(gpu, (counted_j, skips))
+            return stood_j
+        stood_j, skips = self._stands.pop(gpu, (counted_j, False))
+        if not skips:
+            return counted_j
+        self._left_out_j[gpu] = self._left_out_j.get(gpu, 0.0) + counted_j - stood_j
+        return stood_j
 
     def _has(self, gpu: int, trouble: Trouble) -> bool:
         now_s = self._clock.now()

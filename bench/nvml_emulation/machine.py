@@ -25,6 +25,8 @@ class Trouble(StrEnum):
     STUCK = "stuck"
     ZERO = "zero"
     MISSING = "missing"
+    COUNTER_STANDS = "counter stands still"  # and catches up afterwards
+    COUNTER_SKIPS = "counter leaves out"  # what was used meanwhile
     THERMAL = "thermal"
     POWER_BRAKE = "power brake"
 

@@ -48,7 +48,7 @@ def test_a_gap_of_the_node_adds_nothing_and_is_timed(counted: bool) -> None:
         reading = node(t_s, 300.0 if known else None, energy_j=300.0 * t_s if known and counted else None)
         assert meter.add(sample(t_s, gpu_w=0.0, node=reading)) == known
     assert meter.energy_j == pytest.approx(300.0 + 300.0)  # the first second and the last
-    assert meter.gap_s == pytest.approx(2.0)
+    assert meter.gap_s == pytest.approx(3.0)
 
 
 def test_what_goes_with_a_device_counts_and_is_no_part_of_what_a_cap_acts_on() -> None:
@@ -77,11 +77,51 @@ def test_a_reading_is_fresh_once_its_stamp_moves() -> None:
     assert fresh == [False, False, True, False, True]
 
 
+def counted(t_s: float, counter_j: float | None, power_w: float | None = 100.0) -> Sample:
+    return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w, energy_j=counter_j),))
+
+
 def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again() -> None:
     meter = EnergyMeter()
     for t_s, counter_j in ((0.0, 0.0), (1.0, 100.0), (2.0, None), (3.0, None), (4.0, 400.0), (5.0, 500.0)):
-        meter.add(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0, energy_j=counter_j),)))
-    assert meter.energy_j == pytest.approx(300.0)  # 1 s counted, 1 s by power, 1 s counted
+        meter.add(counted(t_s, counter_j))
+    assert meter.energy_j == pytest.approx(500.0)
+
+
+def test_a_gap_of_the_power_is_none_where_the_counter_goes_on() -> None:
+    meter = EnergyMeter()
+    for second in range(6):
+        one = counted(second, 100.0 * second, None if second in (2, 3) else 100.0)
+        assert meter.add(one)
+        assert disturbance(one) is None
+    assert (meter.energy_j, meter.gap_s) == (pytest.approx(500.0), 0.0)
+
+
+@pytest.mark.parametrize("then", ["it goes on", "it is dropped", "it has left that out"])
+def test_a_counter_that_stands_still_is_not_taken_for_a_device_that_draws_nothing(then: str) -> None:
+    meter, found = EnergyMeter(), []
+    for tick in range(1, 121):
+        t_s, counter_j = tick / 10, 10.0 * tick
+        if 3.0 < t_s <= 8.0:
+            counter_j = 300.0
+        elif t_s > 8.0 and then == "it is dropped":
+            counter_j = None
+        elif t_s > 8.0 and then == "it has left that out":
+            counter_j -= 500.0
+        meter.add(counted(t_s, counter_j))
+        found.append(meter.energy_j - 100.0 * (t_s - 0.1))
+    assert max(found) == pytest.approx(0.0, abs=1e-6)  # as it was
+    assert min(found) > -101.0  # a second late at most
+    assert found[-1] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_energy_that_neither_counter_nor_power_has_told_is_lost() -> None:
+    meter = EnergyMeter()
+    for tick in range(100):
+        t_s = tick / 10
+        has_power = not 4.0 < t_s < 5.0
+        meter.add(counted(t_s, None if t_s > 8.0 else 100.0 * min(t_s, 3.0), 100.0 if has_power else None))
+        assert meter.lost == (tick == 81)
 
 
 def test_a_node_that_draws_less_than_its_gpus_is_doubted() -> None:

@@ -95,12 +95,28 @@ def test_a_length_that_gives_no_error_or_ends_before_it_begins_is_refused(wrong:
         TrialLength(**wrong)  # type: ignore[arg-type]  # one name at a time
 
 
-def test_a_broken_window_is_taken_again_and_after_a_few_in_a_row_the_trial_fails() -> None:
-    gap = list(samples(start_s=6.0, seconds=0.0, power_w=None, count_from=12))
-    once = list(samples(seconds=5.9)) + gap + list(samples(start_s=6.1, seconds=30.0, count_from=12))
-    result, ended_s = drive(RULES, once)
+def with_gap(seconds: float) -> list[Sample]:
+    """An iteration takes 0.5 s; from 5.95 s on no power is read."""
+    silent = list(samples(start_s=5.95, seconds=seconds, power_w=None, count_from=12))
+    after_s = 6.0 + seconds
+    return (
+        list(samples(seconds=5.9)) + silent + list(samples(start_s=after_s, seconds=30.0, count_from=12 + 2 * seconds))
+    )
+
+
+def test_a_window_goes_on_after_a_short_gap_without_the_iterations_that_it_meets() -> None:
+    plain, plain_s = drive(RULES, list(samples(seconds=30.0)))
+    result, ended_s = drive(RULES, with_gap(1.0))
     assert result.state is TrialState.COMPLETE
-    assert ended_s > 8.0
+    assert plain_s + 1.0 <= ended_s <= plain_s + 2.2
+    assert result.measurement.period_s == pytest.approx(plain.measurement.period_s, rel=0.01)
+    assert result.measurement.power_w == pytest.approx(plain.measurement.power_w, rel=0.01)
+
+
+def test_a_broken_window_is_taken_again_and_after_a_few_in_a_row_the_trial_fails() -> None:
+    result, ended_s = drive(RULES, with_gap(4.0))
+    assert result.state is TrialState.COMPLETE
+    assert ended_s > 12.0
     hot = (Reading(t_s=0.0, power_w=200.0, throttled=True),)
     often = [replace(one, readings=hot) if i % 60 == 59 else one for i, one in enumerate(samples(seconds=55.0))]
     result, _ = drive(RULES, often)

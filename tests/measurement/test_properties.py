@@ -77,14 +77,15 @@ def test_the_nodes_power_is_no_less_than_its_part(samples: list[Sample]) -> None
 @given(arbitrary.samples(fewest=20, most=60), flags)
 def test_a_window_agrees_with_itself_and_knows_when_it_is_broken(samples: list[Sample], ends: list[bool]) -> None:
     window, meter = Window(CAP), Meter()
-    for sample, marks in with_marks(samples, ends):
-        window.add(meter.of(sample, marks))
+    fed = [meter.of(sample, marks) for sample, marks in with_marks(samples, ends)]
+    for one in fed:
+        window.add(one)
     found = window.measure(4)
     if found is None:
         return
     assert found.duration_s == pytest.approx(found.iterations * found.period_s)
     assert found.energy_per_iteration_j == pytest.approx(found.power_w * found.period_s)
-    assert found.valid == all(disturbance(sample) is None for sample in samples[: len(ends)])
+    assert found.valid == all(one.disturbed is None for one in fed)
     assert found.duration_s <= window.span_s * (1 + 1e-9)
     assert math.isfinite(found.period_rel_stderr + found.energy_rel_stderr + found.power_rel_stderr)
 

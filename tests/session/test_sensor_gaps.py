@@ -1,0 +1,46 @@
+"""A sensor that says nothing for a moment, or a counter that stops: no gap is taken for a change of the job, and none
+keeps a cap from being found."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.faults.virtual import play, usual
+from bench.nvml_emulation import Episode, Trouble
+
+ITERATIONS = 900  # of 0.06 s
+
+
+def episodes(trouble: Trouble, lasts_s: float, every_s: float) -> tuple[Episode, ...]:
+    return tuple(
+        Episode(trouble=trouble, from_s=4.0 + every_s * n, until_s=4.0 + every_s * n + lasts_s) for n in range(40)
+    )
+
+
+ZEROS, STOPPED = "the power sensor of GPU 0 reads 0 W;", "the energy counter of GPU 0 has not moved for"
+
+
+@pytest.mark.parametrize(
+    ("met", "counter", "said"),
+    [
+        (episodes(Trouble.ZERO, 0.8, 3.0), True, [ZEROS]),
+        (episodes(Trouble.ZERO, 0.8, 3.0), False, [ZEROS]),
+        (episodes(Trouble.COUNTER_STANDS, 3.0, 7.0), True, []),
+        (episodes(Trouble.COUNTER_SKIPS, 3.0, 7.0), True, []),
+        ((Episode(trouble=Trouble.COUNTER_STANDS, from_s=30.0),), True, [STOPPED]),
+        (
+            (Episode(trouble=Trouble.COUNTER_STANDS, from_s=30.0), *episodes(Trouble.ZERO, 0.8, 3.0)),
+            True,
+            [ZEROS, STOPPED],
+        ),
+    ],
+    ids=["zeros", "zeros, no counter", "counter stands", "counter skips", "counter stops", "both"],
+)
+def test_a_gap_of_a_sensor_is_bridged(met: tuple[Episode, ...], counter: bool, said: list[str]) -> None:
+    made = replace(usual(), iterations=ITERATIONS)
+    first, *others = (replace(card, energy_counter=counter) for card in made.cards)
+    report = play(replace(made, cards=(replace(first, episodes=met), *others)), lambda stage: None)
+    assert (report.kept_w, report.raised, report.hung) == (150.0, None, None)
+    assert [text.startswith(start) for text, start in zip(report.said, [*said, "the job ended"], strict=True)] == [
+        True
+    ] * (len(said) + 1)
