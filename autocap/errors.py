@@ -32,6 +32,14 @@ class LimitRefused(DeviceError):
     """The device refused, clamped or ignored a power limit."""
 
 
+class LimitOutside(LimitRefused):
+    """The device refuses a power limit that lies inside the range that its driver states. cap_w: that one, watts."""
+
+    def __init__(self, message: str, cap_w: float) -> None:
+        super().__init__(message)
+        self.cap_w = cap_w
+
+
 class LimitIgnored(LimitRefused):
     """The device took a limit without an error, and stays at the one before: asked again, it may take it."""
 

@@ -7,7 +7,7 @@ loop goes on waiting for the job.
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import assert_never
@@ -16,7 +16,15 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
 from autocap.devices.limit_steps import on_steps
-from autocap.errors import ActuatorUnavailable, AutocapError, GuardError, LeaseEnded, LimitRefused, LimitWithheld
+from autocap.errors import (
+    ActuatorUnavailable,
+    AutocapError,
+    GuardError,
+    LeaseEnded,
+    LimitOutside,
+    LimitRefused,
+    LimitWithheld,
+)
 from autocap.limits.times import BEAT_APART_S, BEAT_S
 from autocap.records import Sample
 from autocap.session.ceiling import BudgetLink
@@ -211,6 +219,12 @@ class Runner:
                 self._act(action)
         except (LeaseEnded, LimitWithheld) as error:
             self._await_limits(str(error))
+        except LimitOutside as error:
+            if not isinstance(self._controller, Steppable) or self._mode is not LoopMode.TUNING:
+                self._give_up(str(error), LoopMode.OBSERVING)
+                return
+            decider, why, refused_w = self._controller, str(error), error.cap_w
+            self._safely(lambda: decider.stepped(self._clock.now(), lambda caps_w: self._taken(caps_w, refused_w), why))
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.OBSERVING)
@@ -221,6 +235,20 @@ class Runner:
             if self._restorer is not None and self._mode is LoopMode.TUNING:
                 self._restorer.restore(self._clock.now())  # before a disk has to take the traceback
             self._give_up(self._sink.reason(error), LoopMode.BLIND)
+
+    def _taken(self, caps_w: Sequence[float], refused_w: float) -> tuple[float, ...]:
+        """Those that all devices take, which refuse one of them, watts, and so all below; found by asking for some."""
+        assert self._actuator is not None
+        above_w = [cap_w for cap_w in sorted(caps_w) if cap_w > refused_w]
+        low, high = 0, len(above_w)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                self._actuator.set_caps((above_w[middle],) * len(self._sampler.gpus))
+                high = middle
+            except LimitOutside:
+                low = middle + 1
+        return tuple(above_w[low:])
 
     def _act(self, action: Action) -> None:
         match action:

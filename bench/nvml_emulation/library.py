@@ -138,6 +138,9 @@ class EmulatedLibrary(Functions):
             raise Failed(_NO_PERMISSION)
         if not card.min_mw <= limit_mw <= card.max_mw:
             raise Failed(_INVALID)
+        if limit_mw < card.floor_mw and card.floor_refuses:
+            raise Failed(_INVALID)
+        limit_mw = max(limit_mw, card.floor_mw)
         if card.limits is Limits.CLAMPED and card.clamp_mw is not None:
             limit_mw = card.clamp_mw
         call_s, gpu = self._machine.call_s, gpu_of(handle)

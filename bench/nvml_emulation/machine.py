@@ -76,7 +76,8 @@ class Card:
     fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
     measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
     compute on it; drawing_pids: that draw. steps: what its firmware does to limits, a moment after they were set.
-    ignored_share: of the sets, by chance, that report success while nothing happens.
+    ignored_share: of the sets, by chance, that report success while nothing happens. floor_mw: the least that it
+    takes, whatever min_mw says: less becomes that, or, where floor_refuses, is refused.
     """
 
     uuid: str
@@ -104,6 +105,8 @@ class Card:
     drawing_pids: tuple[int, ...] = ()
     steps: Steps | None = None
     ignored_share: float = 0.0
+    floor_mw: int = 0
+    floor_refuses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

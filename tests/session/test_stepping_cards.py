@@ -30,6 +30,20 @@ def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_
     assert report.said[0].endswith("as steps of 25 W would")
 
 
+@pytest.mark.parametrize(
+    ("refuses", "said"),
+    [
+        (False, "tuning anew: GPU 0 takes no limit below 193.7 W: it made that of 185 W"),
+        (True, "tuning anew: GPU 0 refuses 185 W, which its driver says it takes"),
+    ],
+)
+def test_a_floor_above_the_range_that_the_driver_states_is_the_ranges_end(refuses: bool, said: str) -> None:
+    report = play(usual(), both_cards(floor_mw=193_700, floor_refuses=refuses))
+    assert report.said == (said, "the job ended")
+    assert report.kept_w == (215.0 if refuses else 193.7)
+    assert (report.limits_mw, report.left_behind, report.restored_later) == (ARRIVALS_MW, (), False)
+
+
 def test_where_one_of_two_cards_takes_steps_both_get_what_it_takes() -> None:
     report = play(usual(), lambda stage: stage.card(1, steps=Steps(step_mw=25_000, untouched_mw=ARRIVALS_MW)))
     assert report.limits_mw == ARRIVALS_MW

@@ -14,10 +14,10 @@ from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, c
 from autocap.devices.nvml.held import HeldLimits, LimitedGpu, same_request
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import to_milliwatts
-from autocap.errors import LimitNotPermitted, LimitRefused
+from autocap.errors import LimitNotPermitted, LimitOutside, LimitRefused
 from autocap.job.processes import ProcessId
 
-_NOT_SUPPORTED = 3
+_INVALID_ARGUMENT, _NOT_SUPPORTED = 2, 3
 _TRIES = 2
 
 
@@ -103,6 +103,8 @@ def request_limit(gpu: LimitedGpu, cap_w: float) -> None:
                 f"cap {cap_w:g} W on {gpu.where} was not permitted: setting a power limit needs root or "
                 f"CAP_SYS_ADMIN; {WITHOUT_ROOT}"
             ) from error
+        if error.code == _INVALID_ARGUMENT:  # as the range was asked for before
+            raise LimitOutside(f"{gpu.where} refuses {cap_w:g} W, which its driver says it takes", cap_w) from error
         if error.code == _NOT_SUPPORTED:
             raise LimitRefused(
                 f"{gpu.where} takes no power limit (laptops, virtual GPUs and MIG do not); pass --observe"

@@ -45,6 +45,7 @@ from autocap.wire.refusal import Refused
 
 logger = logging.getLogger(__name__)
 
+_FRESH_S = BEAT_APART_S / 2  # since a beat was answered
 _LONGEST_WAIT_S = 3.0  # for a set that the policy wants later
 
 
@@ -229,9 +230,12 @@ class RemoteGuardian(PeerGuardian):
             waited_s += step_s
 
     def _exchange_if_due(self, connection: Connection) -> None:
-        """The same where the last beat was answered some time ago: each costs a set the way there and back."""
-        if connection.unanswered or time.monotonic() - self._answered_s > BEAT_APART_S:
+        """The same where the last beat was answered some time ago, as each costs a set the way there and back; that the
+        helper has gone shows at once."""
+        if connection.unanswered or time.monotonic() - self._answered_s > _FRESH_S:
             self._exchange(connection)
+        else:
+            connection.drain(0.0)
 
     def _exchange(self, connection: Connection) -> None:
         """Beat, and take in what the helper did. Raises PeerLost, and GuardError where it has ended the lease."""
@@ -270,11 +274,10 @@ class RemoteGuardian(PeerGuardian):
             except (LimitClamped, LimitOvertaken) as error:
                 if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
                     return
-                if may_be_made(
-                    original_w, cap_w, error.found_w
-                ):  # what the device makes of it, as the helper finds out
-                    continue
-                if isinstance(error, LimitClamped):
+                at_once = isinstance(error, LimitClamped)
+                if may_be_made(original_w, cap_w, error.found_w, at_once=at_once):
+                    continue  # what the device makes of it, as the helper finds out
+                if at_once:
                     if not self._is_put_back():
                         raise
                     return

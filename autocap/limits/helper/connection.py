@@ -19,6 +19,7 @@ from autocap.errors import (
     LeaseEnded,
     LimitNotEnforced,
     LimitNotPermitted,
+    LimitOutside,
     LimitOvertaken,
     LimitRefused,
     LimitWithheld,
@@ -148,6 +149,8 @@ def error_of(refusal: Refusal) -> AutocapError:
     match refusal.code:
         case Code.REFUSED if refusal.kind == "overtaken" and found_w is not None:
             return LimitOvertaken(text, found_w)
+        case Code.REFUSED if refusal.kind == "refused" and expected_w is not None:
+            return LimitOutside(text, expected_w)
         case Code.REFUSED:
             return LimitNotEnforced(text) if refusal.kind == "not_enforced" else LimitRefused(text)
         case Code.FOREIGN if uuid is not None and expected_w is not None and found_w is not None:

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from autocap.devices.base import require_inside
 from autocap.devices.inventory import ListedDevice
-from autocap.errors import AutocapError, DeviceLocked, LimitNotEnforced, LimitOvertaken, LimitRefused
+from autocap.errors import (
+    AutocapError,
+    DeviceLocked,
+    LimitNotEnforced,
+    LimitOutside,
+    LimitOvertaken,
+    LimitRefused,
+)
 from autocap.limits import ForeignLimit, Guardian, Restored
 from autocap.limits.helper.house import House, Terms
 from autocap.limits.helper.loans import InUse
@@ -28,6 +35,8 @@ def refusal_of(error: AutocapError) -> Refusal:
         return Refusal(code=Code.FOREIGN, text=text, uuid=error.uuid, expected_w=expected_w, found_w=found_w)
     if isinstance(error, LimitOvertaken):
         return Refusal(code=Code.REFUSED, text=text, kind="overtaken", found_w=error.found_w)
+    if isinstance(error, LimitOutside):
+        return Refusal(code=Code.REFUSED, text=text, kind="refused", expected_w=error.cap_w)
     if isinstance(error, LimitNotEnforced):
         return Refusal(code=Code.REFUSED, text=text, kind="not_enforced")
     if isinstance(error, LimitRefused):

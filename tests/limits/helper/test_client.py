@@ -27,7 +27,7 @@ from autocap.errors import (
     LimitWithheld,
 )
 from autocap.limits import ForeignLimit
-from autocap.limits.helper import connection
+from autocap.limits.helper import client, connection
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Lent, Op, Refusal, Request
@@ -201,7 +201,10 @@ def test_a_helper_that_was_restarted_lends_again_and_the_caps_are_to_be_set_agai
     [(Op.SET, 0, None), (Op.BEAT, 1, None), (Op.BEAT, 2, LimitOvertaken("overtaken", 250.0))],
     ids=["in the middle of a set", "before it was verified", "its watchdog's limit is not somebody else's"],
 )
-def test_a_helper_that_is_lost_while_a_cap_is_set_is_asked_again(helper, guardian, reader, op, beats, verdict) -> None:
+def test_a_helper_that_is_lost_while_a_cap_is_set_is_asked_again(
+    helper, guardian, reader, monkeypatch, op, beats, verdict
+) -> None:
+    monkeypatch.setattr(client, "_FRESH_S", -1.0)
     with guardian:
         reader.verdict = verdict
         helper.script = at(op, *[Beaten(put_back=False)] * beats, Hangup)
@@ -256,7 +259,8 @@ def test_a_beat_that_is_not_answered_is_not_waited_for(helper, guardian) -> None
         helper.silent = False
 
 
-def test_a_set_that_is_too_early_is_asked_for_again_and_beats_go_on(helper, guardian) -> None:
+def test_a_set_that_is_too_early_is_asked_for_again_and_beats_go_on(helper, guardian, monkeypatch) -> None:
+    monkeypatch.setattr(client, "_FRESH_S", -1.0)  # as nobody really waits here
     with guardian:
         early = Refusal(code=Code.TOO_FAST, text="wait 0.90 s", wait_s=0.9)
         helper.script = at(Op.SET, early, early)
@@ -289,6 +293,7 @@ def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
         (LimitOvertaken("somebody was faster", 222.222), 200.0, ForeignLimit),
         (LimitOvertaken("a moment later", 175.0), 190.0, None),  # by a card that takes steps: the helper finds out
         (LimitClamped("at once", 175.0), 190.0, None),
+        (LimitClamped("its floor", 222.222), 100.0, None),
         (LimitClamped("at once", 140.0), 190.0, LimitClamped),
         (LimitRefused("still enforced"), 200.0, LimitRefused),
     ],
@@ -303,7 +308,10 @@ def test_whether_a_cap_holds_is_seen_by_reading_it(guardian, reader, verdict, ca
             guardian.set_caps([cap_w])
 
 
-def test_a_cap_that_was_put_back_before_it_could_be_read_is_no_fault_of_the_device(helper, guardian, reader) -> None:
+def test_a_cap_that_was_put_back_before_it_could_be_read_is_no_fault_of_the_device(
+    helper, guardian, reader, monkeypatch
+) -> None:
+    monkeypatch.setattr(client, "_FRESH_S", -1.0)
     with guardian:
         reader.verdict = LimitRefused("cap 200 W was clamped")
         helper.script = at(Op.BEAT, Beaten(put_back=False), Beaten(put_back=False), Beaten(put_back=True))
