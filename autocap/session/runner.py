@@ -7,7 +7,8 @@ loop goes on waiting for the job.
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
 from typing import assert_never
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
+_LONG_S = 1.0  # of reading or setting the devices, for that to be why limits were put back
 
 
 def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
@@ -109,6 +111,7 @@ class Runner:
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
+        self._called_s = 0.0  # that the devices were longest read or set for since the last beat
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
@@ -152,12 +155,25 @@ class Runner:
             return
 
         def step() -> list[Action]:
-            for sample in self._sampler.samples():
+            with self._timed():
+                samples = iter(self._sampler.samples())
+                sample = next(samples, None)
+            while sample is not None:
                 for action in self._take(sample):
                     self._act(action)
+                sample = next(samples, None)
             return []
 
         self._safely(step)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Inside, the devices are read or set."""
+        began_s = self._clock.now()
+        try:
+            yield
+        finally:
+            self._called_s = max(self._called_s, self._clock.now() - began_s)
 
     def _take(self, sample: Sample) -> list[Action]:
         for note in self._sampler.notes():
@@ -184,13 +200,20 @@ class Runner:
         if actuator is None or (now_s < self._next_beat_s and not self._watch.suspects):
             return  # who guards the limits knows whether it was they who changed one
         self._next_beat_s = now_s + BEAT_APART_S
+        called_s, self._called_s = self._called_s, 0.0
 
         def beat() -> list[Action]:
             if not actuator.beat():
                 return self._link.heed(now_s) if self._mode is LoopMode.TUNING else []
-            self._warn(now_s, _PUT_BACK)
+            took = f"a call to the device took {called_s:.1f} s; the limits were put back meanwhile"
+            self._warn(now_s, took if called_s > _LONG_S else _PUT_BACK)
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
+                if called_s > _LONG_S:
+                    raise GuardError(
+                        f"calls to the device took seconds {_MOST_INTERRUPTIONS} times within {_WITHIN_S:g} s, so no "
+                        "trial can be measured; update the driver"
+                    )
                 raise GuardError(
                     f"autocap was stopped or got no CPU {_MOST_INTERRUPTIONS} times within {_WITHIN_S:g} s, so no "
                     "trial can be measured; run it where it has a CPU now and then"
@@ -256,7 +279,8 @@ class Runner:
                 self._sink.event(event)
             case SetCaps(caps_w=caps_w):
                 if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
-                    self._actuator.set_caps(caps_w)
+                    with self._timed():
+                        self._actuator.set_caps(caps_w)
                     self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
             case _:
                 assert_never(action)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autocap.devices.nvml import NvmlError, PowerQuery, open_library, probe_sensor
+from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from bench.nvml_emulation import Episode, Fault, Limits, Trouble, machine
@@ -410,3 +411,16 @@ def test_readings_are_of_the_gpus_asked_for_in_that_order() -> None:
         device = made.device(gpus=[2, 0])
         assert [gpu.index for gpu in device.gpus] == [2, 0]
         assert [reading.requested_w for reading in device.read()] == [200.003, 200.001]
+
+
+def test_a_call_that_takes_seconds_is_no_counter_and_no_sensor_that_is_stuck() -> None:
+    counter, sensor = EnergyTrace(), PowerTrace(0.1)
+    counter.expect(0.0)
+    for t_s in (0.1, 0.2, 6.3, 6.4, 6.5):  # what was read just before such a call may be read again just after it
+        assert counter.take(t_s, 100.0, 50.0) == 100.0
+        assert sensor.take(t_s, 50.0, energy_j=None, busy=True)[1] == 50.0
+    for tick in range(60):
+        t_s = 7.0 + tick / 10
+        counted_j = counter.take(t_s, 100.0, 50.0)
+        _, power_w = sensor.take(t_s, 50.0, energy_j=None, busy=True)
+    assert (counted_j, power_w) == (None, None)

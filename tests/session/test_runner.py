@@ -178,6 +178,14 @@ def test_a_few_interruptions_are_got_over():
     assert loop.times("restore") == []
 
 
+def test_a_driver_that_takes_seconds_to_answer_is_not_said_to_be_a_stop():
+    loop = Loop(VirtualClock(), put_back_at_s=[12.0 * n for n in range(1, 100)], end_s=2000.0, taking_s=6.0)
+    assert loop.run().ended_because == (
+        "calls to the device took seconds 10 times within 600 s, so no trial can be measured; update the driver"
+    )
+    assert loop.warnings[0] == "a call to the device took 6.0 s; the limits were put back meanwhile"
+
+
 def test_a_controller_that_is_interrupted_again_and_again_ends_the_tuning_instead_of_beginning_for_ever_anew():
     loop = Loop(VirtualClock(), put_back_at_s=[12.0 * n for n in range(1, 100)], end_s=2000.0)
     assert loop.run().ended_because == (

@@ -10,6 +10,7 @@ import math
 _PLATEAU_UPDATES = 1.5  # an equal value is taken for a new reading once the sensor is this far past its update
 _STUCK_S = 5.0  # noise moves a live sensor's milliwatts long before this
 _STUCK_UPDATES = 30.0
+_LOOK_S = 1.0  # between two looks more time does not count: a call that takes seconds is no sensor that is stuck
 _COUNTER_AGREES = 0.05  # a sensor of whole watts may well stand still; its energy counter then goes on as it says
 
 
@@ -24,6 +25,7 @@ class PowerTrace:
         self.gap: str | None = None
         self._stamp_s = -math.inf
         self._power_w: float | None = None
+        self._looked_s = self._still_s = 0.0  # when it was read last; for how long it was seen not to move
         self._moved_s = 0.0  # when the value last moved, and the energy counter then
         self._moved_j: float | None = None
 
@@ -40,9 +42,11 @@ class PowerTrace:
             self.gap = "gives no power reading" if power_w is None else "reads 0 W"
             self._stamp_s, self._power_w = stamp_s, None
             return stamp_s, None
+        self._still_s += min(stamp_s - self._looked_s, _LOOK_S)
+        self._looked_s = stamp_s
         if power_w != self._power_w:
             self._power_w, self._stamp_s = power_w, stamp_s
-            self._moved_s, self._moved_j = stamp_s, energy_j
+            self._moved_s, self._moved_j, self._still_s = stamp_s, energy_j, 0.0
         elif stamp_s - self._stamp_s > _PLATEAU_UPDATES * self.update_s:
             self._stamp_s = stamp_s
         if busy and self._is_stuck(power_w, energy_j):
@@ -53,7 +57,7 @@ class PowerTrace:
 
     def _is_stuck(self, power_w: float, energy_j: float | None) -> bool:
         still_s = self._stamp_s - self._moved_s
-        if still_s < max(_STUCK_S, _STUCK_UPDATES * self.update_s):
+        if min(still_s, self._still_s) < max(_STUCK_S, _STUCK_UPDATES * self.update_s):
             return False
         if energy_j is None or self._moved_j is None:
             return True
@@ -71,21 +75,25 @@ class EnergyTrace:
         self.trouble: str | None = None
         self._counted_j: float | None = None
         self._moved_s = math.inf
+        self._looked_s = self._still_s = 0.0  # when it was read last; for how long it was seen not to move
 
     def expect(self, t_s: float) -> None:
         """There is a counter, as was just seen."""
-        self._moved_s = t_s
+        self._moved_s = self._looked_s = t_s
 
     def take(self, t_s: float, counted_j: float | None, power_w: float | None) -> float | None:
         """The counter's joules; `None` once it is dropped, or before it was read. power_w: read at the same time."""
         if self.trouble is not None:
             return None
         before_j = self._counted_j
+        if self._moved_s < math.inf:
+            self._still_s += min(t_s - self._looked_s, _LOOK_S)
+        self._looked_s = t_s
         if counted_j is not None and before_j is not None and counted_j < before_j:
             self.trouble = f"went back from {before_j:.0f} J to {counted_j:.0f} J"
         elif counted_j is not None and counted_j != before_j:
-            self._counted_j, self._moved_s = counted_j, t_s
-        elif power_w is not None and t_s - self._moved_s > _STUCK_S:
+            self._counted_j, self._moved_s, self._still_s = counted_j, t_s, 0.0
+        elif power_w is not None and self._still_s > _STUCK_S:
             self.trouble = f"has not moved for {t_s - self._moved_s:.0f} s"
         return None if self.trouble is not None else self._counted_j
 
