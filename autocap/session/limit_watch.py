@@ -10,6 +10,9 @@ _SAMPLES = 2
 # So soon after our set a change may be what a device has made of it: whoever guards the limits has the last word on
 # that, and asks for ours once more before.
 _SOON_S = 2 * SETTLE_S + 0.5
+_DEFAULT = (
+    "the default, as after a reload of the driver or a reset of the GPU, unless somebody else has set it; it stays"
+)
 
 
 class LimitWatch:
@@ -70,6 +73,8 @@ class LimitWatch:
             f"the limit of {self._gpus[place].where} is {there_w:g} W, where {caps_w[place]:g} W should be"
             for place, there_w in changed
         ]
+        if all(same_limit(there_w, self._gpus[place].cap_range.default_w) for place, there_w in changed):
+            return f"{'; '.join(there)}: {_DEFAULT}"
         return f"{'; '.join(there)}: somebody else has changed it, and it stays"
 
     def _learn(self, changed: Sequence[tuple[int, float]], caps_w: Sequence[float], *, at_once: bool) -> None:

@@ -111,7 +111,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A function of the library that fails, or, with code 0, takes its time. Calls are counted in each process by itself.
+    """A function of the library that fails, or, with code 0, takes its time. Calls are counted in each process apart.
 
     function: its C name, or "*" for all (initialising left out). after: calls that go well first. times: how many
     fail then, `None` for all. gpu: only calls about that one. from_s: not before. delay_s: how long such a call hangs.
