@@ -4,10 +4,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
-T = TypeVar("T")
-KINDS: dict[str, type] = {}  # by name: those of every module that was imported
-_NAMES: dict[type, str] = {}
-_BEGINS: dict[type, str] = {}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """t_s: seconds on the run's clock."""
+
+    t_s: float
+
+
+class PluginEvent(Event):
+    """An event that a plug-in declares: it is logged and read as any other, and says itself what is shown of it."""
+
+    __slots__ = ()
+
+    def sentence(self, power: str) -> str | None:
+        """What the terminal shows of it; `None` for nothing. power: how power must be marked, or nothing."""
+        return None
+
+
+T = TypeVar("T", bound=Event)
+KINDS: dict[str, type[Event]] = {}  # by name: those of every module that was imported
+_NAMES: dict[type[Event], str] = {}
+_BEGINS: dict[type[Event], str] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -29,25 +47,11 @@ def event(name: str, begins: str | None = None) -> Callable[[type[T]], type[T]]:
     return declare
 
 
-def name_of(kind: type) -> str:
+def name_of(kind: type[Event]) -> str:
     """What the log calls an event of that class."""
     return _NAMES[kind]
 
 
-def begun_by(kind: type) -> str | None:
+def begun_by(kind: type[Event]) -> str | None:
     """The kind of record that begins with an event of that class; `None` for a run, and for an event within one."""
     return _BEGINS.get(kind)
-
-
-class PluginEvent:
-    """An event that a plug-in declares: it is logged and read as any other, and says itself what is shown of it.
-
-    t_s: seconds on the run's clock.
-    """
-
-    __slots__ = ()
-    t_s: float
-
-    def sentence(self, power: str) -> str | None:
-        """What the terminal shows of it; `None` for nothing. power: how power must be marked, or nothing."""
-        return None

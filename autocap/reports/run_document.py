@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from autocap import registry
 from autocap.config.option import taken_words
-from autocap.events import Event
+from autocap.events import Event, TrialWithdrawn
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
-from autocap.reports.wording import books, granted, limits, remembered, withdrawn
+from autocap.reports.summary.summarise import all_of
+from autocap.reports.wording import books, granted, remembered
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
+from autocap.reports.wording.events import withdrawn
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.proxy import PROXY, mark
 from autocap.runlog.memory.entry import SHOWN_DIGITS
@@ -64,7 +66,7 @@ def _body(
         if summary.is_relative:
             yield Sentences(lines=(PROXY,), warning=True)
         yield wording.trials(summary, events)
-        doubtful = withdrawn.sentences(events)
+        doubtful = tuple(withdrawn(one) for one in all_of(TrialWithdrawn, events))
         if doubtful:
             yield Sentences(lines=doubtful, warning=True)
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
@@ -82,7 +84,7 @@ def _body(
     for name in (*registry.ours("sections"), *registry.plugged_in("sections")):
         yield from _section(name, summary, events)
     if summary.device is not None:
-        yield limits.of_devices(summary.device)
+        yield granted.of_devices(summary.device)
 
 
 def _section(name: str, summary: Summary, events: Sequence[Event]) -> Sequence[Sentences | Table]:

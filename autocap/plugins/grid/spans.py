@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-from autocap.runlog.input_rows import moment
+from autocap.runlog.input_file import moment
 from autocap.session.prices.series import Series, SourceRefused
 
 _LARGEST = 1e6  # money or grams per kWh

@@ -20,8 +20,7 @@ from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs
 from autocap.reports.summary.record import MEASURED, PREDICTED
 from autocap.reports.summary.spent import Account, Amount, Books
 from autocap.reports.summary.together import Measured
-from autocap.reports.summary.value_course import Floats, ValueCourse, courses
-from autocap.reports.summary.work_done import WorkDone, work_done
+from autocap.reports.summary.value_course import Floats, ValueCourse, WorkDone, courses, work_done
 
 _J_PER_KWH = 3.6e6
 _G_PER_TONNE = 1e6

@@ -11,7 +11,7 @@ from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
-from autocap.reports.wording import granted, remembered, withdrawn
+from autocap.reports.wording import granted, remembered
 from autocap.reports.wording.numbers import common_caps, ratio, times
 from autocap.reports.wording.prices import ValueWording
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
@@ -77,7 +77,7 @@ class Wording:
             case events.TrialEnded(trial=trial):
                 return self._trial(trial)
             case events.TrialWithdrawn():
-                return f"warning: {withdrawn.sentence(event)}"
+                return f"warning: {withdrawn(event)}"
             case events.WouldTry(caps_w=caps):
                 tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"
@@ -203,6 +203,11 @@ class Wording:
 def _known(rel_stderr: float) -> str:
     """The error where one is known."""
     return f" ± {100 * rel_stderr:.2f} %" if rel_stderr < math.inf else ""
+
+
+def withdrawn(event: events.TrialWithdrawn) -> str:
+    """Which trials count no more, and why."""
+    return f"what was measured at {event.cap_w:g} W does not count: {event.reason}"
 
 
 def _node(event: events.NodeMetered) -> str:

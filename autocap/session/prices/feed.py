@@ -17,7 +17,7 @@ class Feed:
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
         self._reader = LineProcess(
-            "autocap.session.prices.reader", [word for pair in self.sources.items() for word in pair]
+            "autocap.session.prices.watching", [word for pair in self.sources.items() for word in pair]
         )
         self._over = False
 
