@@ -6,7 +6,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 
 from collections.abc import Sequence
 
-from autocap.events.base import KINDS, Event, PluginEvent, begun_by, event, name_of
+from autocap.events.base import KINDS, Event, PluginEvent, begun_by, name_of
 from autocap.events.prices import Followed, Quoted, Sourced
 from autocap.events.run import (
     ASKED,
@@ -47,14 +47,9 @@ from autocap.events.search import (
 )
 from autocap.events.settled import LastTotals
 from autocap.events.sweep import (
-    FinishedRun,
-    GpuSet,
-    PlannedRun,
-    SweepPlan,
     SweepRunEnded,
     SweepRunStarted,
     SweepStarted,
-    Used,
 )
 
 
