@@ -7,8 +7,9 @@ from datetime import datetime
 from pathlib import PurePath
 
 from autocap.events import Decided, Event, MetricInfo, RunStarted
+from autocap.events.sweep import SweepPlan
 from autocap.reports.document import Document, Table
-from autocap.reports.summary.record import Changes
+from autocap.reports.summary.record import Changes, DeviceSummary, NodeSummary, ProgressSummary
 from autocap.reports.summary.summarise import UNFINISHED, last_of
 from autocap.reports.wording.numbers import common_caps, counted, cut
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
@@ -21,42 +22,8 @@ RUNNING, FINISHED, KILLED, UNKNOWN = "running", "finished", "killed", "killed or
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRead:
-    name: str
-    cap_original_w: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRead:
-    emulated: bool
-    gpus: tuple[GpuRead, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRead:
     cap_w: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressRead:
-    confidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRead:
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetRead:
-    gpus: tuple[GpuRead, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRead:
-    """Of a sweep."""
-
-    sets: tuple[SetRead, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +35,21 @@ class ResultRead:
     started_at: str
     ended_because: str
     metric: MetricInfo
-    device: DeviceRead | None = None
+    device: DeviceSummary | None = None
     chosen: ChosenRead | None = None
     versus_baseline: Changes | None = None
-    progress: ProgressRead | None = None
-    node: NodeRead | None = None
+    progress: ProgressSummary | None = None
+    node: NodeSummary | None = None
     runs_left: int = 0
-    plan: PlanRead | None = None
+    plan: SweepPlan | None = None
 
     @property
-    def gpus(self) -> tuple[GpuRead, ...]:
-        """Of the job; of a sweep, those of its largest set."""
-        if self.device is not None or self.plan is None:
-            return () if self.device is None else self.device.gpus
-        return max((one.gpus for one in self.plan.sets), key=len, default=())
+    def gpus(self) -> tuple[str, ...]:
+        """The names of the job's; of a sweep, those of its largest set."""
+        if self.device is not None:
+            return tuple(gpu.name for gpu in self.device.gpus)
+        sets = () if self.plan is None else self.plan.sets
+        return tuple(gpu.name for gpu in max((one.gpus for one in sets), key=len, default=()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +98,7 @@ def past_run(directory: str, result: ResultRead, state: str, why: str | None) ->
         started_at=result.started_at,
         ended_because=None if result.ended_because == UNFINISHED else result.ended_because,
         command=result.command,
-        gpus=tuple(gpu.name for gpu in result.gpus),
+        gpus=result.gpus,
         modelled=emulated and not (result.node is not None and result.node.whole),
         metric=result.metric,
         found_w=() if device is None else tuple(gpu.cap_original_w for gpu in device.gpus),

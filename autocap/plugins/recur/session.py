@@ -13,7 +13,7 @@ from autocap.plugins.recur.config import RecurConfig, filled, require_places
 from autocap.plugins.recur.history import Outcome, Rules, out_of_memory
 from autocap.plugins.recur.policy import Choice, choose
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past, require_metric
-from autocap.plugins.recur.source import TargetPlace, TargetSource
+from autocap.plugins.recur.source import TargetPlace
 from autocap.plugins.recur.store import RecurStore, now
 from autocap.plugins.recur.target import Target, target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
@@ -42,7 +42,7 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
 
     with clock.preparing():  # others may write just now, and a signal is to end the wait
         registered, kept = store.begin(config.name, lambda known: _agreed(config.name, known, settings), next_of)
-    with TargetSource(wanted.pattern, clock) as source:
+    with TargetPlace(wanted.pattern, clock) as place:
         watch = RecurrenceWatch(
             Aim(
                 name=config.name,
@@ -55,13 +55,13 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
                 short=short[-1],
             ),
             kept,
-            source,
+            place,
             lambda ended, patience_s: store.finish(registered, ended, patience_s),
             now,
         )
         words = filled(config.run.command, kept.batch_size, config.usual, config.lr_rule)
         try:
-            return modes.run(replace(config.run, command=words), clock, TargetPlace(source), watch)
+            return modes.run(replace(config.run, command=words), clock, place, watch)
         finally:
             if not watch.began:
                 store.withdraw(registered)
