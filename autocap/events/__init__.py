@@ -6,7 +6,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 
 from collections.abc import Sequence
 
-from autocap.events.base import KINDS, Event, PluginEvent, begun_by, name_of
+from autocap.events.base import KINDS, Event, PluginEvent
 from autocap.events.prices import Followed, Quoted, Sourced
 from autocap.events.run import (
     ASKED,
@@ -55,4 +55,4 @@ from autocap.events.sweep import (
 
 def record_kind(found: Sequence[Event]) -> str:
     """What a record is of, by its events: "run", "sweep", or what a plug-in calls its own."""
-    return next(filter(None, (begun_by(type(one)) for one in found)), "run")
+    return next(filter(None, (one.begins for one in found)), "run")

@@ -53,11 +53,11 @@ def present_run(run_dir: Path, events: Sequence[Event]) -> Presentation:
     )
 
 
-def write_page(run_dir: Path, report: Presentation) -> Path:
-    """Put `report.html` into a run directory; its path. Raises RunDirectoryError where it cannot be written."""
+def write_page(place: Path, report: Presentation, name: str = REPORT) -> Path:
+    """Put a page into a directory; its path. Raises RunDirectoryError where it cannot be written."""
     page = report.page.encode()
-    with _opened(run_dir, REPORT) as place:
-        return put(place, REPORT, page)
+    with _opened(place, name) as directory:
+        return put(directory, name, page)
 
 
 def write_plots(run_dir: Path, report: Presentation) -> Iterator[Path]:
