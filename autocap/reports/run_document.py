@@ -9,11 +9,12 @@ from autocap.events import Event, TrialWithdrawn
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import all_of
-from autocap.reports.wording import books, granted, remembered
+from autocap.reports.wording import books, granted
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.events import withdrawn
 from autocap.reports.wording.headline import headline
+from autocap.reports.wording.numbers import ago, best_cap, counted_runs
 from autocap.reports.wording.proxy import PROXY, mark
 from autocap.runlog.memory.entry import SHOWN_DIGITS
 from autocap.text import printable
@@ -107,8 +108,8 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
         yield "settings", taken_words(summary.settings)
     if summary.remembered is not None:
         known = summary.remembered
-        what = f"{remembered.best(known.cap_w, summary.metric.name)}, measured {remembered.ago(known.age_s)}"
-        yield "remembered", f"{remembered.runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
+        what = f"{best_cap(known.cap_w, summary.metric.name)}, measured {ago(known.age_s)}"
+        yield "remembered", f"{counted_runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
     for sentence in wording.expectation(events):

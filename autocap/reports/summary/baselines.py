@@ -85,7 +85,10 @@ def reference(events: Sequence[Event]) -> Measurement | None:
 def claims(events: Sequence[Event], chosen: ChosenSummary | None) -> bool:
     """Whether it may: where it was tuned anew, what the iterations before would have cost at the baseline is not known,
     and a run that in the end kept no cap shows mostly how the machine has drifted."""
-    over = any(isinstance(event, Decided | RunEnded) or _is_done(event) for event in events)
+    over = any(
+        isinstance(event, Decided | RunEnded) or (isinstance(event, StateEntered) and event.state is State.DONE)
+        for event in events
+    )
     return not tuned_anew(events) and (chosen is not None or not over)
 
 
@@ -100,7 +103,3 @@ def tuned_anew(events: Sequence[Event]) -> bool:
     """Whether a baseline was begun again after a search."""
     states = [event.state for event in events if isinstance(event, StateEntered)]
     return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
-
-
-def _is_done(event: Event) -> bool:
-    return isinstance(event, StateEntered) and event.state is State.DONE

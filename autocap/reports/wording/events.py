@@ -12,8 +12,8 @@ from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
-from autocap.reports.wording import granted, remembered
-from autocap.reports.wording.numbers import common_caps, ratio, times, with_error
+from autocap.reports.wording import granted
+from autocap.reports.wording.numbers import ago, best_cap, common_caps, counted_runs, ratio, times, with_error
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
@@ -145,10 +145,10 @@ class Wording:
 
     def _remembered(self, event: events.Remembered) -> str:
         where = f"this {self._noun}" if self._count == 1 else f"{self._count} such {self._noun}s"
-        best = remembered.best(event.cap_w, self.metric)
+        best = best_cap(event.cap_w, self.metric)
         return (
-            f"remembered: {remembered.runs(event.runs)} of this job on {where}, {best}, measured "
-            f"{remembered.ago(event.age_s)}; --no-memory to begin without"
+            f"remembered: {counted_runs(event.runs)} of this job on {where}, {best}, measured "
+            f"{ago(event.age_s)}; --no-memory to begin without"
         )
 
     def _sweep(self, event: events.SweepStarted) -> str:
