@@ -5,7 +5,7 @@ import math
 from autocap import events
 from autocap.config.option import taken_words
 from autocap.config.values import shown
-from autocap.events import Event, Followed, Quoted, Sourced, State
+from autocap.events import Event, State
 from autocap.events.quote import CARBON
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
@@ -33,14 +33,16 @@ class Wording:
         self._metered_s: float | None = None
         self._found_w, self._left = "", False
         self._sweeps, self._runs_left = False, 0
-        self._values = ValueWording()
+        self._followed: str | None = None  # a value, of whose loss who decides has more to say
+        self._money = "money"
+        self._values: dict[str, float] = {}  # as they were said
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
-                self._values = ValueWording(VALUED.get(metric.name))
+                self._followed = VALUED.get(metric.name)
                 meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
                 self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
             case events.ProgramFound(name=name, program=program, plain=plain):
@@ -92,8 +94,15 @@ class Wording:
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
                 return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
-            case events.Sourced() | events.Quoted() | events.Followed():
-                return self._values.sentence(event)
+            case events.Sourced(kind=kind, source=source, currency=currency):
+                self._money = currency or self._money
+                return f"{_of_value(kind)} is read from {source}"
+            case events.Quoted(kind=kind, value=value):
+                return self._value(kind, value)
+            case events.Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
+                gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
+                what = f"{common_caps(caps_w)} W at {self._per_kwh(kind, value)}"
+                return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
@@ -114,6 +123,20 @@ class Wording:
                 self._left = True  # one ceiling for all
                 return granted.left(final_w, self._found_w, self._noun)
         return None
+
+    def _value(self, kind: str, value: float | None) -> str | None:
+        """Nothing of one that has hardly changed."""
+        before = self._values.get(kind)
+        if value is None:
+            self._values.pop(kind, None)
+            return f"{_of_value(kind)} is not known any more" if before is not None and kind != self._followed else None
+        if before is not None and abs(value - before) <= _WORTH * abs(before):
+            return None
+        self._values[kind] = value
+        return f"{_of_value(kind)} is {self._per_kwh(kind, value)}"
+
+    def _per_kwh(self, kind: str, value: float) -> str:
+        return f"{value:.4g} {'g CO₂' if kind == CARBON else self._money} per kWh"
 
     def _state(self, state: State) -> str | None:
         """Nothing of a pause, nor of the state that goes on after it; and of each search every state once."""
@@ -210,6 +233,10 @@ def withdrawn(event: events.TrialWithdrawn) -> str:
     return f"what was measured at {event.cap_w:g} W does not count: {event.reason}"
 
 
+def _of_value(kind: str) -> str:
+    return "the carbon of electricity" if kind == CARBON else "the energy price"
+
+
 def _node(event: events.NodeMetered) -> str:
     counted = "as its meter reads it" if event.whole else "the GPUs' and this beside them"
     return f"energy is the whole node's, {counted}: {event.source}"
@@ -220,44 +247,5 @@ _STATES = {
     State.BASELINE: "measuring the baseline at the limit found on arrival",
     State.CONFIRMING: "confirming the best cap against the baseline",
 }
-_NEW_SEARCH = (State.WAITING, State.BASELINE, State.HOLDING)  # what comes after them is said again
-
-
 _WORTH = 0.1  # of the value that was said last: a smaller change is no news by itself
-
-
-class ValueWording:
-    """Puts what is announced of values into words, and remembers what the words need."""
-
-    def __init__(self, followed: str | None = None) -> None:
-        """followed: the kind that caps follow, of whose loss who decides has more to say."""
-        self._followed, self._money = followed, "money"
-        self._said: dict[str, float] = {}
-
-    def sentence(self, event: Sourced | Quoted | Followed) -> str | None:
-        """The sentence for an event; `None` for one that is not worth a line."""
-        match event:
-            case Sourced(kind=kind, source=source, currency=currency):
-                self._money = currency or self._money
-                return f"{_name(kind)} is read from {source}"
-            case Quoted(kind=kind, value=None):
-                had = self._said.pop(kind, None) is not None
-                return f"{_name(kind)} is not known any more" if had and kind != self._followed else None
-            case Quoted(kind=kind, value=float() | int() as value):
-                before = self._said.get(kind)
-                if before is not None and abs(value - before) <= _WORTH * abs(before):
-                    return None
-                self._said[kind] = value
-                return f"{_name(kind)} is {self._amount(kind, value)}"
-            case Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
-                gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
-                what = f"{common_caps(caps_w)} W at {self._amount(kind, value)}"
-                return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
-        return None
-
-    def _amount(self, kind: str, value: float) -> str:
-        return f"{value:.4g} {'g CO₂' if kind == CARBON else self._money} per kWh"
-
-
-def _name(kind: str) -> str:
-    return "the carbon of electricity" if kind == CARBON else "the energy price"
+_NEW_SEARCH = (State.WAITING, State.BASELINE, State.HOLDING)  # what comes after them is said again
