@@ -86,7 +86,7 @@ _OURS = {
     # Who may hold the limits of a device beside autocap, whatever --actuator says.
     "holders": {"budget": f"{_FLEET}.budget.holder"},
     # Who logs a run elsewhere, and the modules that say it in the words of each tracker.
-    "logs": {"trackers": _TRACKERS},
+    "logs": {"trackers": f"{_TRACKERS}.process"},
     "trackers": {
         "wandb": f"{_TRACKERS}.wandb",
         "mlflow": f"{_TRACKERS}.mlflow",

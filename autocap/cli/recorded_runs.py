@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autocap import registry
 from autocap.errors import AutocapError, RunDirectoryError
 from autocap.events import Event, record_kind
-from autocap.reports.past_run import (
+from autocap.reports.run_list import (
     FINISHED,
     KILLED,
     RUNNING,
@@ -16,11 +16,11 @@ from autocap.reports.past_run import (
     UNKNOWN,
     PastRun,
     ResultRead,
+    moment,
     past_run,
     read_result,
     why_none_kept,
 )
-from autocap.reports.run_list import moment
 from autocap.reports.summary.summarise import UNFINISHED
 from autocap.runlog.directory import RESULT
 from autocap.runlog.event_log import EVENTS, first_event, is_being_written, read_events

@@ -78,28 +78,20 @@ def _within(value: float, allowed: bool, what: str) -> float:
 def positive(unit: str, or_else: str = "") -> Callable[[str], float]:
     """A reader of numbers above 0. or_else: what else the option takes."""
     least, most = _RANGES[unit]
-    return _above_0(f"give a number above 0, in {unit}{or_else}: {plain(least)} to {plain(most)}", least, most)
-
-
-def _above_0(what: str, least: float, most: float) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = _number(text, what)
-        if value <= 0:
-            raise argparse.ArgumentTypeError(f"{value:g} is not above 0; {what}")
-        return _within(value, least <= value <= most, what)
-
-    return read
+    return _ranged(f"give a number above 0, in {unit}{or_else}: {plain(least)} to {plain(most)}", least, most)
 
 
 def not_negative(unit: str) -> Callable[[str], float]:
     """A reader of numbers that are 0 or more."""
     least, most = _RANGES[unit]
-    what = f"give 0 or more, in {unit}: 0, or {plain(least)} to {plain(most)}"
+    return _ranged(f"give 0 or more, in {unit}: 0, or {plain(least)} to {plain(most)}", least, most, or_0=True)
 
+
+def _ranged(what: str, least: float, most: float, *, or_0: bool = False) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = _number(text, what)
-        if value < 0:
-            raise argparse.ArgumentTypeError(f"{value:g} is below 0; {what}")
+        if value < 0 or (value == 0 and not or_0):
+            raise argparse.ArgumentTypeError(f"{value:g} is {'below 0' if or_0 else 'not above 0'}; {what}")
         return abs(_within(value, value == 0 or least <= value <= most, what))
 
     return read
@@ -120,7 +112,7 @@ def percentage(text: str) -> float:
     """`5` or `5%`, as a share: 0.05. Above 0."""
     least, most = _RANGES["percent"]
     what = f"give a percentage above 0, such as 5 or 5%: {plain(least)} to {plain(most)}"
-    return _above_0(what, least, most)(text.removesuffix("%")) / 100
+    return _ranged(what, least, most)(text.removesuffix("%")) / 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 
 from collections.abc import Sequence
 
-from autocap.events.base import KINDS, PluginEvent, begun_by, event, name_of
-from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
+from autocap.events.base import KINDS, Event, PluginEvent
+from autocap.events.prices import Followed, Quoted, Sourced
 from autocap.events.run import (
     ASKED,
     BLOCK_ENDED,
@@ -24,7 +24,6 @@ from autocap.events.run import (
     ProgressFound,
     Remembered,
     RunEnded,
-    RunEvent,
     RunStarted,
     SettingsTaken,
     State,
@@ -41,82 +40,19 @@ from autocap.events.search import (
     PerGpuDecided,
     PerGpuTried,
     Predicted,
-    SearchEvent,
     TrialEnded,
     TrialStarted,
     TrialWithdrawn,
     WouldTry,
 )
+from autocap.events.settled import LastTotals
 from autocap.events.sweep import (
-    FinishedRun,
-    GpuSet,
-    PlannedRun,
-    SweepEvent,
-    SweepPlan,
     SweepRunEnded,
     SweepRunStarted,
     SweepStarted,
-    Used,
 )
-from autocap.events.totals import LastTotals
-
-Event = RunEvent | SearchEvent | SweepEvent | PriceEvent | PluginEvent
-
-__all__ = [
-    "ASKED",
-    "BLOCK_ENDED",
-    "JOB_ENDED",
-    "KINDS",
-    "ActuatorChosen",
-    "BaselineMeasured",
-    "BaselineRefined",
-    "CapSet",
-    "Decided",
-    "DeviceFound",
-    "Event",
-    "FinishedRun",
-    "Followed",
-    "GpuSet",
-    "Granted",
-    "HeldMeasured",
-    "IdleEstimated",
-    "LastTotals",
-    "LimitRestored",
-    "MetricInfo",
-    "NodeMetered",
-    "OptionValue",
-    "PerGpuDecided",
-    "PerGpuTried",
-    "PlannedRun",
-    "PluginEvent",
-    "Predicted",
-    "ProgramFound",
-    "ProgressFound",
-    "Quoted",
-    "Remembered",
-    "RunEnded",
-    "RunStarted",
-    "SettingsTaken",
-    "Sourced",
-    "State",
-    "StateEntered",
-    "SweepPlan",
-    "SweepRunEnded",
-    "SweepRunStarted",
-    "SweepStarted",
-    "Tally",
-    "TrialEnded",
-    "TrialStarted",
-    "TrialWithdrawn",
-    "Used",
-    "Warned",
-    "WouldTry",
-    "event",
-    "name_of",
-    "record_kind",
-]
 
 
 def record_kind(found: Sequence[Event]) -> str:
     """What a record is of, by its events: "run", "sweep", or what a plug-in calls its own."""
-    return next(filter(None, (begun_by(type(event)) for event in found)), "run")
+    return next(filter(None, (one.begins for one in found)), "run")

@@ -1,26 +1,24 @@
 """What is announced of prices and carbon that change: the value in force, and the caps that follow it."""
 
-from autocap.events.base import event
+from autocap.events.base import Event, event
 
 
 @event("sourced")
-class Sourced:
+class Sourced(Event):
     """Where the values of a kind are read, once the first are. kind: as Quoted has it. currency: of the money."""
 
-    t_s: float
     kind: str
     source: str
     currency: str | None = None
 
 
 @event("quoted")
-class Quoted:
+class Quoted(Event):
     """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
     kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known. since_s: when it
     came into force, `None` for `t_s`: a value that was known before holds from its time on, also where that is noticed
     a moment later."""
 
-    t_s: float
     kind: str
     value: float | None
     until_s: float | None
@@ -32,16 +30,12 @@ class Quoted:
 
 
 @event("followed")
-class Followed:
+class Followed(Event):
     """Other caps hold from now on, watts per device, because of the value in force. gain: what that should save, of
     what an iteration at the limits found on arrival costs or emits at that value; 0.01 is one per cent."""
 
-    t_s: float
     caps_w: tuple[float, ...]
     kind: str
     value: float
     gain: float
     gain_stderr: float
-
-
-PriceEvent = Sourced | Quoted | Followed

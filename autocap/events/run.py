@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 from autocap.config.option import TakenSetting
-from autocap.events.base import event
+from autocap.events.base import Event, event
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
@@ -53,10 +53,9 @@ class OptionValue:
 
 
 @event("run_started")
-class RunStarted:
+class RunStarted(Event):
     """The first event of every run. started_at: ISO 8601 with offset."""
 
-    t_s: float
     autocap_version: str
     mode: str
     command: tuple[str, ...]
@@ -70,35 +69,32 @@ class RunStarted:
 
 
 @event("program_found")
-class ProgramFound:
+class ProgramFound(Event):
     """Under sudo, which program a command's name stands for, where that is another than in sudo's own PATH.
 
     plain: what that gives, `None` for nothing.
     """
 
-    t_s: float
     name: str
     program: str
     plain: str | None = None
 
 
 @event("settings_taken")
-class SettingsTaken:
+class SettingsTaken(Event):
     """Which settings the command line did not give, where there are any."""
 
-    t_s: float
     settings: tuple[TakenSetting, ...]
 
 
 @event("actuator_chosen")
-class ActuatorChosen:
+class ActuatorChosen(Event):
     """Who sets the limits of the devices, where they are real ones.
 
     name: direct, helper or zeusd. where: of the helper or zeusd, "" for direct. reason: why it is not direct, a clause.
     node: on which, of several.
     """
 
-    t_s: float
     name: str
     where: str = ""
     reason: str = ""
@@ -106,13 +102,12 @@ class ActuatorChosen:
 
 
 @event("device_found")
-class DeviceFound:
+class DeviceFound(Event):
     """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
 
     driver: its version, `None` where there is none.
     """
 
-    t_s: float
     kind: str
     emulated: bool
     gpus: tuple[GpuInfo, ...]
@@ -121,7 +116,7 @@ class DeviceFound:
 
 
 @event("remembered")
-class Remembered:
+class Remembered(Event):
     """What earlier runs of the same job on such devices have shown, and this one begins from.
 
     key: by which `autocap memory show` shows it. runs: how many they were. age_s: seconds since the last of them began.
@@ -129,7 +124,6 @@ class Remembered:
     than the limits found on arrival.
     """
 
-    t_s: float
     key: str
     runs: int
     age_s: float
@@ -137,7 +131,7 @@ class Remembered:
 
 
 @event("node_metered")
-class NodeMetered:
+class NodeMetered(Event):
     """The machine's power counts as well; announced again at the end, when its refresh period is known.
 
     source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
@@ -145,7 +139,6 @@ class NodeMetered:
     machine to compare with does; watts.
     """
 
-    t_s: float
     source: str
     whole: bool
     refresh_s: float | None
@@ -154,44 +147,40 @@ class NodeMetered:
 
 
 @event("idle_estimated")
-class IdleEstimated:
+class IdleEstimated(Event):
     """What the machine drew at rest, watts, and over how many seconds that was seen.
 
     Of a run, before the first iteration; of a sweep, between its runs so far. gpus: the label of the set whose power is
     counted with it, `None` where what is read holds the power of all GPUs.
     """
 
-    t_s: float
     power_w: float
     seen_s: float
     gpus: str | None = None
 
 
 @event("progress_found")
-class ProgressFound:
+class ProgressFound(Event):
     """Where the iteration count comes from. confidence: "high" or "low"."""
 
-    t_s: float
     kind: str
     confidence: str
 
 
 @event("state_entered")
-class StateEntered:
-    t_s: float
+class StateEntered(Event):
     state: State
 
 
 @event("cap_set")
-class CapSet:
+class CapSet(Event):
     """A limit was requested of every device, watts; `None` per device would mean unknown and does not occur."""
 
-    t_s: float
     cap_w: tuple[float, ...]
 
 
 @event("tally")
-class Tally:
+class Tally(Event):
     """Running totals since the first counted iteration, announced every few seconds and at the end.
 
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
@@ -201,7 +190,6 @@ class Tally:
     that of the measurements.
     """
 
-    t_s: float
     since_s: float
     elapsed_s: float
     energy_j: float
@@ -217,48 +205,26 @@ class Tally:
 
 
 @event("warned")
-class Warned:
-    t_s: float
+class Warned(Event):
     text: str
 
 
 @event("limit_restored")
-class LimitRestored:
+class LimitRestored(Event):
     """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
 
     restored: `None` on a node that is not reached any more, and puts it back by itself, and under a power budget that
     goes on, and puts it back when it ends: final_w is what it gives the device then.
     """
 
-    t_s: float
     uuid: str
     final_w: float | None
     restored: bool | None
 
 
 @event("run_ended")
-class RunEnded:
+class RunEnded(Event):
     """The last event of a run or sweep that was not killed. exit_status: the child's, as `autocap run` returns it."""
 
-    t_s: float
     ended_because: str
     exit_status: int | None = None
-
-
-RunEvent = (
-    RunStarted
-    | ProgramFound
-    | SettingsTaken
-    | ActuatorChosen
-    | DeviceFound
-    | Remembered
-    | NodeMetered
-    | IdleEstimated
-    | ProgressFound
-    | StateEntered
-    | CapSet
-    | Tally
-    | Warned
-    | LimitRestored
-    | RunEnded
-)

@@ -1,73 +1,66 @@
 """What is announced of a search: the baseline, each trial, what is predicted and what is decided, caps per GPU too."""
 
-from autocap.events.base import event
+from autocap.events.base import Event, event
 from autocap.records import Measurement, Prediction, Trial
 
 
 @event("baseline_measured")
-class BaselineMeasured:
+class BaselineMeasured(Event):
     """rough: by the first iterations alone; a `BaselineRefined` follows where the search comes to its end."""
 
-    t_s: float
     measurement: Measurement
     rough: bool = False
 
 
 @event("baseline_refined")
-class BaselineRefined:
+class BaselineRefined(Event):
     """The baseline was rough, and is known now. trials: those since it was measured, oldest first, as they cost against
     this one; a failed one as it was."""
 
-    t_s: float
     measurement: Measurement
     trials: tuple[Trial, ...]
 
 
 @event("trial_started")
-class TrialStarted:
+class TrialStarted(Event):
     """expected: how many trials the search is likely to take in all; `None` where that is not known."""
 
-    t_s: float
     cap_w: float
     expected: int | None = None
 
 
 @event("trial_ended")
-class TrialEnded:
+class TrialEnded(Event):
     """Its cost has the error of the baseline that it is held against in it."""
 
-    t_s: float
     trial: Trial
 
 
 @event("trial_withdrawn")
-class TrialWithdrawn:
+class TrialWithdrawn(Event):
     """What the trials of a common cap, watts, have shown since the search began at since_s does not count any more."""
 
-    t_s: float
     cap_w: float
     since_s: float
     reason: str
 
 
 @event("predicted")
-class Predicted:
+class Predicted(Event):
     """The end of a search by a strategy that predicts: what it expects of caps, against the last baseline."""
 
-    t_s: float
     caps: tuple[Prediction, ...]
 
 
 @event("would_try")
-class WouldTry:
+class WouldTry(Event):
     """Under --observe: the caps that a search would have begun with, watts."""
 
-    t_s: float
     caps_w: tuple[float, ...]
 
 
 @event("decided")
-class Decided:
+class Decided(Event):
     """The end of CONFIRMING: what is held from here on, and why.
 
     cap_w: the common cap that is kept, `None` when the limit found on arrival is put back; where a cap per GPU was
@@ -77,7 +70,6 @@ class Decided:
     its tuning, ended before the search did, or was about to.
     """
 
-    t_s: float
     cap_w: float | None
     confirmed: bool
     reason: str
@@ -88,7 +80,7 @@ class Decided:
 
 
 @event("per_gpu_tried")
-class PerGpuTried:
+class PerGpuTried(Event):
     """Caps per GPU, watts, measured in turn with the common cap that was kept.
 
     accepted: whether they may be kept; reason: a sentence with numbers. cost: of
@@ -96,7 +88,6 @@ class PerGpuTried:
     they could not be measured to the end.
     """
 
-    t_s: float
     cap_w: tuple[float, ...]
     accepted: bool
     reason: str
@@ -106,7 +97,7 @@ class PerGpuTried:
 
 
 @event("per_gpu_decided")
-class PerGpuDecided:
+class PerGpuDecided(Event):
     """The end of the search for a cap per GPU: the caps held from here on, watts, and why.
 
     kept: whether they are other than the common cap. measurement, common: the windows of the kept caps and those of the
@@ -114,7 +105,6 @@ class PerGpuDecided:
     common cap was confirmed against the baseline.
     """
 
-    t_s: float
     cap_w: tuple[float, ...]
     kept: bool
     reason: str
@@ -124,33 +114,15 @@ class PerGpuDecided:
 
 
 @event("granted")
-class Granted:
+class Granted(Event):
     """No device may hold more than this many watts from now on, by the budget that the job is under; `None` where
     nothing limits it any more."""
 
-    t_s: float
     ceiling_w: float | None
 
 
 @event("held_measured")
-class HeldMeasured:
+class HeldMeasured(Event):
     """What caps have shown that are held as the budget allows no others, or more than was tried."""
 
-    t_s: float
     measurement: Measurement
-
-
-SearchEvent = (
-    BaselineMeasured
-    | BaselineRefined
-    | TrialStarted
-    | TrialEnded
-    | TrialWithdrawn
-    | Predicted
-    | WouldTry
-    | Decided
-    | PerGpuTried
-    | PerGpuDecided
-    | Granted
-    | HeldMeasured
-)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from autocap.config import NODE_POWER, RANDOM
-from autocap.events.base import event
+from autocap.events.base import Event, event
 from autocap.events.run import MetricInfo
 from autocap.records import GpuInfo
 
@@ -99,13 +99,12 @@ class FinishedRun:
 
 
 @event("sweep_started", begins="sweep")
-class SweepStarted:
+class SweepStarted(Event):
     """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
 
     runs_left: how many runs were due then.
     """
 
-    t_s: float
     autocap_version: str
     started_at: str
     metric: MetricInfo
@@ -114,15 +113,10 @@ class SweepStarted:
 
 
 @event("sweep_run_started")
-class SweepRunStarted:
-    t_s: float
+class SweepRunStarted(Event):
     run: PlannedRun
 
 
 @event("sweep_run_ended")
-class SweepRunEnded:
-    t_s: float
+class SweepRunEnded(Event):
     finished: FinishedRun
-
-
-SweepEvent = SweepStarted | SweepRunStarted | SweepRunEnded

@@ -138,7 +138,7 @@ class Tuned:
             return
         seconds = time.monotonic() - self._began_s
         self._stack.close()
-        from autocap.integrations.outcome import Block, outcome
+        from autocap.integrations.result import Block, outcome
 
         block = Block(config=self._config, pid=self._job or self._pid, began=self._began, seconds=seconds)
         self._result, unsaid = outcome(block, self.directory, self._why_not, died=self._died)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from autocap.reports.document import Document, Sentences, Table
-from autocap.reports.wording import remembered
-from autocap.reports.wording.numbers import counted, cut
+from autocap.reports.wording.numbers import ago, counted, cut
 from autocap.reports.wording.run import EMULATED, asked_for, measured
 from autocap.runlog.memory.entry import MOST_AGE, SHOWN_DIGITS, Curve, Entry
 
@@ -53,14 +52,14 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
         cut(shlex.join(entry.command), _COMMAND),
         counted(entry.setup.gpus),
         str(entry.runs),
-        remembered.ago((now - last.when).total_seconds()),
+        ago((now - last.when).total_seconds()),
         "–" if last.kept_w is None else f"{last.kept_w:g}",
         last.metric.name,
     )
 
 
 def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
-    notes = [f"measured {remembered.ago((now - curve.when).total_seconds())}", f"iterations from {curve.progress}"]
+    notes = [f"measured {ago((now - curve.when).total_seconds())}", f"iterations from {curve.progress}"]
     if now - curve.when > MOST_AGE:
         notes.append("too old to be used")
     if not curve.holds:

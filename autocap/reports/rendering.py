@@ -23,6 +23,8 @@ from autocap.wire.json_lines import Json
 # Keys that a run of the GPUs alone does not have.
 _OF_VALUES = frozenset({"carbon_price", "moving"})
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
+# Nor one of which this is all that is to be said.
+_ABSENT = {"versus_common": None, "rates": NO_RATES, "settings": (), "remembered": None, "books": None}
 OF_PROXY = frozenset({"proxy_rel_stderr"})  # nor one whose iterations were counted
 
 
@@ -51,11 +53,11 @@ def present_run(run_dir: Path, events: Sequence[Event]) -> Presentation:
     )
 
 
-def write_page(run_dir: Path, report: Presentation) -> Path:
-    """Put `report.html` into a run directory; its path. Raises RunDirectoryError where it cannot be written."""
+def write_page(place: Path, report: Presentation, name: str = REPORT) -> Path:
+    """Put a page into a directory; its path. Raises RunDirectoryError where it cannot be written."""
     page = report.page.encode()
-    with _opened(run_dir, REPORT) as place:
-        return put(place, REPORT, page)
+    with _opened(place, name) as directory:
+        return put(directory, name, page)
 
 
 def write_plots(run_dir: Path, report: Presentation) -> Iterator[Path]:
@@ -90,16 +92,9 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
     was looked for, there are several nodes, a setting was taken from a file or variable, something is remembered of the
     job, or it is known what a kWh costs or emits."""
     result = _fields(summary)
-    if summary.versus_common is None:
-        del result["versus_common"]
-    if summary.rates == NO_RATES:
-        del result["rates"]
-    if not summary.settings:
-        del result["settings"]
-    if summary.remembered is None:
-        del result["remembered"]
-    if summary.books is None:
-        del result["books"]
+    for name, absent in _ABSENT.items():
+        if getattr(summary, name) == absent:
+            del result[name]
     if not summary.metric.moving and summary.metric.carbon_price is None:
         result["metric"] = without(_OF_VALUES, _fields(summary.metric))
     result["strategy"] = {

@@ -5,13 +5,16 @@ from collections.abc import Iterator, Sequence
 
 from autocap import registry
 from autocap.config.option import taken_words
-from autocap.events import Event
+from autocap.events import Event, TrialWithdrawn
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
-from autocap.reports.wording import books, granted, limits, remembered, withdrawn
+from autocap.reports.summary.summarise import all_of
+from autocap.reports.wording import books, granted
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
+from autocap.reports.wording.events import withdrawn
 from autocap.reports.wording.headline import headline
+from autocap.reports.wording.numbers import ago, best_cap, counted_runs
 from autocap.reports.wording.proxy import PROXY, mark
 from autocap.runlog.memory.entry import SHOWN_DIGITS
 from autocap.text import printable
@@ -64,7 +67,7 @@ def _body(
         if summary.is_relative:
             yield Sentences(lines=(PROXY,), warning=True)
         yield wording.trials(summary, events)
-        doubtful = withdrawn.sentences(events)
+        doubtful = tuple(withdrawn(one) for one in all_of(TrialWithdrawn, events))
         if doubtful:
             yield Sentences(lines=doubtful, warning=True)
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
@@ -82,7 +85,7 @@ def _body(
     for name in (*registry.ours("sections"), *registry.plugged_in("sections")):
         yield from _section(name, summary, events)
     if summary.device is not None:
-        yield limits.of_devices(summary.device)
+        yield granted.of_devices(summary.device)
 
 
 def _section(name: str, summary: Summary, events: Sequence[Event]) -> Sequence[Sentences | Table]:
@@ -105,8 +108,8 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
         yield "settings", taken_words(summary.settings)
     if summary.remembered is not None:
         known = summary.remembered
-        what = f"{remembered.best(known.cap_w, summary.metric.name)}, measured {remembered.ago(known.age_s)}"
-        yield "remembered", f"{remembered.runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
+        what = f"{best_cap(known.cap_w, summary.metric.name)}, measured {ago(known.age_s)}"
+        yield "remembered", f"{counted_runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
     for sentence in wording.expectation(events):

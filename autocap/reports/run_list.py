@@ -1,15 +1,122 @@
-"""A list of runs as a table."""
+"""A list of runs as a table: what each came to in a line."""
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 
+from autocap.events import Decided, Event, MetricInfo, RunStarted
+from autocap.events.sweep import SweepPlan
 from autocap.reports.document import Document, Table
-from autocap.reports.past_run import RUNNING, SWEEP, PastRun
-from autocap.reports.summary.summarise import UNFINISHED
+from autocap.reports.summary.record import Changes, DeviceSummary, NodeSummary, ProgressSummary
+from autocap.reports.summary.summarise import UNFINISHED, last_of
 from autocap.reports.wording.numbers import common_caps, counted, cut
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
+from autocap.runlog.plausible import require_plausible
+from autocap.wire.codec import decode
+from autocap.wire.json_lines import Json
+
+SWEEP = "sweep"
+RUNNING, FINISHED, KILLED, UNKNOWN = "running", "finished", "killed", "killed or running"  # what a `state` says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenRead:
+    cap_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRead:
+    """Of what `result.json` holds, a run's or a sweep's, the part that a list shows; the rest may be as it likes."""
+
+    mode: str
+    command: tuple[str, ...]
+    started_at: str
+    ended_because: str
+    metric: MetricInfo
+    device: DeviceSummary | None = None
+    chosen: ChosenRead | None = None
+    versus_baseline: Changes | None = None
+    progress: ProgressSummary | None = None
+    node: NodeSummary | None = None
+    runs_left: int = 0
+    plan: SweepPlan | None = None
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The names of the job's; of a sweep, those of its largest set."""
+        if self.device is not None:
+            return tuple(gpu.name for gpu in self.device.gpus)
+        sets = () if self.plan is None else self.plan.sets
+        return tuple(gpu.name for gpu in max((one.gpus for one in sets), key=len, default=()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A row of the list.
+
+    directory: as it was found. state: of the words above. cap_w: kept on each GPU, found_w: found on arrival, watts.
+    modelled: the energy is not measured. saved: energy, time and metric per iteration at the kept cap, against the
+    baseline. confidence: in the iterations, "high" or "low". why: no cap was kept. runs_left: of a sweep. trouble: why
+    the directory cannot be read; all else is unknown then.
+    """
+
+    directory: str
+    state: str = UNKNOWN
+    mode: str | None = None
+    started_at: str | None = None
+    ended_because: str | None = None
+    command: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    modelled: bool = False
+    metric: MetricInfo | None = None
+    found_w: tuple[float | None, ...] = ()
+    cap_w: tuple[float, ...] | None = None
+    saved: Changes | None = None
+    confidence: str | None = None
+    why: str | None = None
+    runs_left: int | None = None
+    trouble: str | None = None
+
+
+def read_result(result: Json) -> ResultRead:
+    """What a list shows of a `result.json`. Raises ValueError where it is none."""
+    read = decode(ResultRead, result)
+    require_plausible(read)
+    return read
+
+
+def past_run(directory: str, result: ResultRead, state: str, why: str | None) -> PastRun:
+    """The row of a run. state: RUNNING, or what is known of the end otherwise. why: no cap was kept, if it is known."""
+    device, is_sweep = result.device, result.mode == SWEEP
+    emulated = device is not None and device.emulated
+    return PastRun(
+        directory=directory,
+        state=state,
+        mode=result.mode,
+        started_at=result.started_at,
+        ended_because=None if result.ended_because == UNFINISHED else result.ended_because,
+        command=result.command,
+        gpus=result.gpus,
+        modelled=emulated and not (result.node is not None and result.node.whole),
+        metric=result.metric,
+        found_w=() if device is None else tuple(gpu.cap_original_w for gpu in device.gpus),
+        cap_w=None if result.chosen is None else result.chosen.cap_w,
+        saved=None if result.chosen is None else result.versus_baseline,
+        confidence=None if result.progress is None else result.progress.confidence,
+        why=None if is_sweep or result.chosen is not None else why or result.ended_because,
+        runs_left=result.runs_left if is_sweep else None,
+    )
+
+
+def why_none_kept(events: list[Event]) -> str | None:
+    """Why a run kept no cap, in its own words; `None` where it did not come to a decision."""
+    started, decided = last_of(RunStarted, events), last_of(Decided, events)
+    if started is not None and started.observe:
+        return "it only observed"
+    return None if decided is None else decided.reason
+
 
 _COMMAND, _NAME, _CLAUSE = 40, 28, 1000  # characters of a cell; the JSON has all of them
 TITLES = ("when", "run", "state", "device", "metric", "command", "kept W", "saved")

@@ -24,8 +24,7 @@ from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
 from autocap.runlog.event_log import EVENTS, line_of, locked
-from autocap.runlog.output_directory import OutputDirectory
-from autocap.runlog.whole_file import write
+from autocap.runlog.output_directory import OutputDirectory, write
 from autocap.text import printable_json
 from autocap.wire.json_lines import Json
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autocap import registry
 from autocap.errors import RunDirectoryError
-from autocap.events import KINDS, Event, RunEnded, name_of
+from autocap.events import KINDS, Event, RunEnded
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable, printable_json
@@ -42,7 +42,7 @@ def line_of(event: Event) -> bytes:
     """An event as one line."""
     fields = encode(event)
     assert isinstance(fields, dict)
-    return (printable_json({"event": name_of(type(event)), **fields}) + "\n").encode()
+    return (printable_json({"event": event.logged_as, **fields}) + "\n").encode()
 
 
 class EventLines:

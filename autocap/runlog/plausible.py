@@ -54,34 +54,22 @@ def _all_positive(*values: float) -> bool:
     return min(values) >= _LEAST
 
 
-def _device_found(found: DeviceFound) -> bool:
-    return len(found.gpus) == len(found.original_w) > 0
-
-
-def _measurement(one: Measurement) -> bool:
-    return bool(one.cap_w) and _all_positive(one.period_s, one.energy_per_iteration_j, one.power_w)
-
-
 def _plan(plan: SweepPlan) -> bool:
     labels = {one.label for one in plan.sets}
     runs = plan.repeats * sum(len(one.caps_w) for one in plan.sets)
     return len(labels) == len(plan.sets) > 0 and plan.repeats > 0 and runs <= _MOST_RUNS and plan.seed >= 0
 
 
-def _used(used: Used) -> bool:
-    return bool(used.energy_j) and used.time_s >= _LEAST
-
-
 _CHECKS: dict[type, Callable[..., bool]] = {
-    DeviceFound: _device_found,
+    DeviceFound: lambda found: len(found.gpus) == len(found.original_w) > 0,
     CapSet: lambda event: bool(event.cap_w),
     PerGpuTried: lambda event: bool(event.cap_w),
     PerGpuDecided: lambda event: bool(event.cap_w),
-    Measurement: _measurement,
+    Measurement: lambda one: bool(one.cap_w) and _all_positive(one.period_s, one.energy_per_iteration_j, one.power_w),
     GpuEnergy: lambda part: part.energy_per_iteration_j >= _LEAST and abs(part.time_energy_corr) <= 1 + 1e-9,
     Prediction: lambda one: _all_positive(one.energy, one.time),
     GpuSet: lambda one: bool(one.gpus),
     SweepPlan: _plan,
-    Used: _used,
+    Used: lambda used: bool(used.energy_j) and used.time_s >= _LEAST,
     FinishedRun: lambda one: one.used is not None or one.trouble is not None,
 }

@@ -58,14 +58,14 @@ class PriceLink:
 
     def _take(self, said: Said, source: str, now_s: float) -> list[Sourced | Warned]:
         known = self._known[said.kind]
-        if said.trouble:
+        if said.series is None:
             text = f"{_NAMES[said.kind]} cannot be read: {said.trouble}; {known.instead}"
             return [Warned(t_s=now_s, text=text)] if known.complains() else []
-        found, is_first = said.series, known.series is None
-        known.take(found)
+        is_first = known.series is None
+        known.take(said.series)
         if not is_first:
             return []
-        return [Sourced(t_s=now_s, kind=said.kind, source=shown(source), currency=found.currency)]
+        return [Sourced(t_s=now_s, kind=said.kind, source=shown(source), currency=said.series.currency)]
 
 
 class _Known:

@@ -1,16 +1,23 @@
-"""Passes what happens on to the run directory and the reporters, and keeps the events for the summary."""
+"""Passes what happens on to the run directory and the reporters, and keeps the events for the summary.
+
+`internal-fault.txt` says where in autocap something went wrong that a run survived: the run log says what and when, the
+file holds the tracebacks, which are for whoever is to correct it.
+"""
 
 import logging
+import traceback
 from collections.abc import Callable
 
 from autocap import events
+from autocap.errors import AutocapError, RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
-from autocap.runlog.directory import RunDirectory
-from autocap.runlog.faults import Faults
+from autocap.runlog.directory import FAULTS, RunDirectory
+from autocap.text import printable
 
 log = logging.getLogger(__name__)
+_MOST, _LONGEST = 10, 400  # tracebacks, and lines of each
 
 
 class Recorder:
@@ -19,7 +26,7 @@ class Recorder:
 
     def __init__(self, directory: RunDirectory, *reporters: Reporter) -> None:
         self._directory, self._reporters = directory, list(reporters)
-        self._faults = Faults(directory)
+        self._faults: list[str] = []  # tracebacks
         self._said = set[str]()
         self.events: list[Event] = []
 
@@ -36,10 +43,23 @@ class Recorder:
         self.event(events.Warned(t_s=t_s, text=text))
 
     def reason(self, error: Exception) -> str:
-        """What a warning or a report says of an error. The traceback of an internal fault is kept in the run directory,
-        and named."""
+        """What a warning or a report says of an error: its own words where it is one that autocap raises on purpose; of
+        any other the traceback is kept in the run directory as well, and named."""
         log.debug("what went wrong", exc_info=error)
-        return self._faults.reason(error)
+        if isinstance(error, AutocapError):
+            return str(error)
+        said = f"internal fault: {type(error).__name__}: {error}"
+        lines = "".join(traceback.format_exception(error)).splitlines()[-_LONGEST:]
+        text = "".join(f"{printable(line)}\n" for line in lines)
+        if text not in self._faults:
+            if len(self._faults) == _MOST:
+                return said
+            self._faults.append(text)
+            try:
+                self._directory.put(FAULTS, "\n".join(self._faults))
+            except RunDirectoryError as lost:
+                return f"{said}; its traceback is lost: {lost}"
+        return said if self._directory.failed else f"{said}; its traceback is in {self._directory.path / FAULTS}"
 
     def step_aside(self) -> None:
         """Leave the terminal to somebody else for a while."""

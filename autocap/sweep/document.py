@@ -106,8 +106,7 @@ def _headline(summary: SweepSummary) -> str:
 
 def _remarks(summary: SweepSummary) -> Iterator[str]:
     """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
-    yield from _of_node(summary)
-    yield from _of_errors(summary)
+    yield from _about(summary)
     several = len(summary.panels) > 1
     for panel in summary.panels:
         yield from (f"{panel.curve}: {text}" if several else text for text in _at_rest(panel))
@@ -120,12 +119,10 @@ def _meaning(summary: SweepSummary) -> list[str]:
     return [run_wording.meaning(summary.metric)] if summary.metric.name == "eds" else []
 
 
-def _of_errors(summary: SweepSummary) -> list[str]:
-    return [_ONCE] if summary.has_no_errors else []
-
-
-def _of_node(summary: SweepSummary) -> list[str]:
-    return node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+def _about(summary: SweepSummary) -> list[str]:
+    """What is counted, and that nothing is known of errors."""
+    counted = node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+    return [*counted, *([_ONCE] if summary.has_no_errors else [])]
 
 
 def _at_rest(panel: Panel) -> list[str]:
@@ -145,7 +142,7 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
     label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
     about = f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}"
-    yield Sentences(lines=(about, *_meaning(summary), *_of_node(summary), *_of_errors(summary)))
+    yield Sentences(lines=(about, *_meaning(summary), *_about(summary)))
     for panel in summary.panels:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
         found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"

@@ -156,7 +156,8 @@ def of(kind: object) -> st.SearchStrategy[typing.Any]:
         return _CHECKED[kind]  # type: ignore[index]  # what is in there is a type
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        parts = {name: _stderr(hint) if "stderr" in name else of(hint) for name, hint in hints.items()}
+        names = [one.name for one in dataclasses.fields(kind)]
+        parts = {name: _stderr(hints[name]) if "stderr" in name else of(hints[name]) for name in names}
         if kind is FinishedRun:
             parts["trouble"] = st.text()
         return st.builds(kind, **parts)

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from autocap.integrations.call_watch import CallWatch
+from autocap.integrations.block import CallWatch
 
 LOOK_EVERY_S = 0.001
 LONG_S = 20.0

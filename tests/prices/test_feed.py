@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.events.quote import CARBON, PRICE
-from autocap.session.prices.feed import Feed
-from autocap.session.prices.watching import Said
+from autocap.session.prices.watching import Feed, Said
 from tests.doubles.children import children
 
 
@@ -42,7 +41,9 @@ def others() -> set[int]:
 def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(feed: Feed, others: set[int]) -> None:
     before = children() - others
     (said,) = heard(feed, bool)
-    assert (said.kind, said.currency, said.values) == (PRICE, "EUR", (0.12, 0.08))
+    assert said.series is not None
+    assert (said.kind, said.series.currency) == (PRICE, "EUR")
+    assert [value for _, value in said.series.steps] == [0.12, 0.08]
     assert children() >= before  # the hanging command's among them
     feed.close()
     assert before

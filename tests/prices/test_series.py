@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autocap.events.quote import CARBON, PRICE, Quote
-from autocap.session.prices.series import Series, SourceRefused, parse
-from autocap.session.prices.units import unit_in
+from autocap.session.prices.series import Series, SourceRefused, parse, unit_in
 
 T0 = 1_769_875_200.0  # 2026-01-31T16:00Z
 ROWS = b"time,EUR/MWh\n2026-01-31T17:00:00+01:00,112.5\n2026-01-31T17:00:00Z,-20\n2026-01-31T18:30:00Z,\n"

@@ -94,7 +94,7 @@ def test_a_counted_run_has_neither_of_these_keys() -> None:
 def test_page_and_notebook_say_low_confidence(tmp_path) -> None:  # type: ignore[no-untyped-def]
     summary = summarise(log())
     page = html.page(run_document(summary, log()), pictures(summary, log(), read_samples(tmp_path)))
-    for shown in (page, notebook(summary)):
+    for shown in (page, notebook(run_document(summary, log()))):
         assert "low confidence" in shown
         assert not OF_AN_ITERATION.search(shown)
     assert "time per iteration over the baseline" in page

@@ -98,14 +98,6 @@ def test_warnings_are_shown(run: Path, tmp_path: Path) -> None:
     assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in present_run(run, events).page
 
 
-def test_a_run_killed_after_any_event_has_a_page(run: Path) -> None:
-    events = read_events(run)
-    away = run.parent / "no-samples"
-    for count in range(1, len(events), 2):
-        checked(present_run(away, events[:count]).page)
-    assert "killed or still running" in present_run(away, events[:5]).page
-
-
 def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: Path) -> None:
     events, samples = (run / EVENTS).read_bytes(), (run / SAMPLES).read_bytes()
     first = events.index(b"\n") + 1

@@ -18,10 +18,10 @@ from autocap.reports import comparison, html, memory_list, run_list
 from autocap.reports.figures import pictures
 from autocap.reports.live.view import View
 from autocap.reports.notebook import html as notebook
-from autocap.reports.past_run import FINISHED, past_run, read_result
 from autocap.reports.prometheus.exporter import Exporter
 from autocap.reports.rendering import present_run, to_json_dict
 from autocap.reports.run_document import run_document
+from autocap.reports.run_list import FINISHED, past_run, read_result
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
@@ -58,7 +58,7 @@ def shown(folder: Path) -> Iterator[str]:
     document = run_document(summary, log())
     yield "\n".join(lines(document, 200))
     yield html.page(document, pictures(summary, log(), read_samples(folder)))
-    yield notebook(summary)
+    yield notebook(document)
     found = comparison.compare(summary, summary)
     yield "\n".join(lines(comparison.document(("a", "b"), summary, summary, found), 200))
     for event in log():

@@ -19,9 +19,9 @@ from autocap.events import State, StateEntered, TrialStarted
 from autocap.reports import run_list, text
 from autocap.reports.document import Document
 from autocap.reports.live.view import View
-from autocap.reports.past_run import FINISHED, RUNNING, PastRun, past_run, read_result
 from autocap.reports.rendering import present_run
 from autocap.reports.run_document import run_document
+from autocap.reports.run_list import FINISHED, RUNNING, PastRun, past_run, read_result
 from autocap.reports.summary.summarise import UNFINISHED, summarise
 from autocap.sweep.document import present_sweep
 from tests.doubles.logs import status_after, until

@@ -3,7 +3,6 @@
 import io
 
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 
 from autocap import events
@@ -81,14 +80,6 @@ def test_samples_give_each_device_its_draw_limit_and_energy(log: list[Event]) ->
     assert (status.energies_j, status.caps_w, status.total_w) == (pytest.approx((200.0, 100.0)), (200, 210), 150)
     status.sample(Sample(t_s=4.0, readings=(Reading(t_s=4.0, power_w=None), Reading(t_s=4.0, power_w=50.0))))
     assert status.total_w is None
-
-
-@pytest.mark.parametrize(("columns", "most"), [(120, 20), (80, 12), (40, 5), (20, 3)])
-def test_the_view_fits_whatever_room_there_is(log: list[Event], columns: int, most: int) -> None:
-    for end in range(0, len(log), 7):
-        lines = shown(status_after(log[:end]), columns, most)
-        assert 0 < len(lines) <= most
-        assert max(cell_len(line) for line in lines) <= columns
 
 
 def test_with_more_trials_than_room_the_newest_are_shown(log: list[Event]) -> None:

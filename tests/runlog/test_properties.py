@@ -5,14 +5,13 @@ import json
 import zlib
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autocap.events import KINDS, Event, PluginEvent, Tally
+from autocap.events import KINDS, Event, Tally
 from autocap.runlog import columns, traces
 from autocap.runlog.columns import Unzipped
 from autocap.runlog.directory import header, row
@@ -31,10 +30,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-
-
-def test_every_kind_of_event_is_known_by_its_name() -> None:
-    assert set(get_args(Event)) - {PluginEvent} <= set(KINDS.values())
 
 
 def events_of(lines: list[bytes]) -> list[Event]:

@@ -174,19 +174,6 @@ def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path:
     assert text == '{"event": "cap_set", "t_s": 22.0, "cap_w": [200.0]}\n'
 
 
-def test_a_log_cut_at_any_byte_after_its_first_line_still_gives_a_summary(tmp_path: Path) -> None:
-    log, said = a_run(tmp_path) / "events.jsonl", []
-    whole = log.read_bytes()
-    ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
-    just_before, just_after = [end - 1 for end in ends[1:]], [end + 1 for end in ends]
-    for length in sorted({*range(ends[0], len(whole), 29), *ends, *just_before, *just_after}):
-        log.write_bytes(whole[:length])
-        # A line is as good as written once its closing bracket is there; one that was cut short costs no word.
-        assert read_events(tmp_path, said.append) == EVENTS[: sum(end <= length for end in ends)]
-        summarise(read_events(tmp_path))
-    assert said == []
-
-
 def test_events_and_fields_of_a_later_version_are_left_out_and_said(tmp_path, caplog) -> None:
     lines = [
         '{"event": "gpu_danced", "t_s": 1.0}',

@@ -52,13 +52,6 @@ def test_gzip_is_known_by_its_content_and_not_by_its_name(tmp_path: Path) -> Non
     assert read(path).t_s.tolist() == read(written(tmp_path, text, "plain.csv.gz")).t_s.tolist()
 
 
-def test_a_gzip_file_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
-    head, tail = table(*noisy(20)), table(*noisy(20, start_s=2.0)).partition("\n")[2]
-    path = tmp_path / "trace.csv.gz"
-    path.write_bytes(gzip.compress(head.encode()) + gzip.compress(tail.encode()))
-    assert len(read(path).t_s) == 40
-
-
 def test_what_was_written_before_a_gzip_file_breaks_off_is_used_without_the_line_that_is_cut(tmp_path: Path) -> None:
     t_s, power_w = noisy(3000)
     data = gzip.compress(table(t_s, power_w).encode())

@@ -13,7 +13,6 @@ from autocap.events import Warned
 from autocap.records import Reading, Sample, SensorInfo
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.event_log import read_events
-from autocap.runlog.faults import Faults
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
@@ -34,12 +33,12 @@ def fault(number: int = 0) -> Exception:
 
 
 def test_what_autocap_raises_on_purpose_needs_no_traceback(directory: RunDirectory) -> None:
-    assert Faults(directory).reason(DeviceError("the GPU is lost")) == "the GPU is lost"
+    assert Recorder(directory).reason(DeviceError("the GPU is lost")) == "the GPU is lost"
     assert not (directory.path / "internal-fault.txt").exists()
 
 
 def test_faults_are_kept_one_below_the_other_each_once_and_no_more_than_ten(directory: RunDirectory) -> None:
-    faults, file = Faults(directory), directory.path / "internal-fault.txt"
+    faults, file = Recorder(directory), directory.path / "internal-fault.txt"
     said = [faults.reason(fault(number)) for number in (*range(12), 3)]
     assert (
         said[0] == f"internal fault: IndexError: list index out of range 0\x1b[2J\n\ud800; its traceback is in {file}"
@@ -57,7 +56,7 @@ def test_an_endless_traceback_is_cut(directory: RunDirectory) -> None:
         later = ValueError(number)
         later.__cause__ = error
         error = later
-    Faults(directory).reason(error)
+    Recorder(directory).reason(error)
     lines = (directory.path / "internal-fault.txt").read_text().splitlines()
     assert len(lines) == 400
     assert lines[-1] == "ValueError: 499"
@@ -68,7 +67,7 @@ def test_where_the_directory_is_gone_the_warning_says_that_the_traceback_is_lost
     for path in directory.path.iterdir():
         path.unlink()
     directory.path.rmdir()
-    faults = Faults(directory)
+    faults = Recorder(directory)
     lost = f"{directory.path / 'internal-fault.txt'} cannot be written: No such file or directory"
     assert faults.reason(fault()).endswith(f"; its traceback is lost: {lost}; the run is not recorded from here on")
     assert "its traceback is" not in faults.reason(fault(1))

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from autocap.controller.actions import Action, Announce
 from autocap.events import Sourced, Warned
 from autocap.events.quote import CARBON, PRICE, Quote
+from autocap.session.prices.series import Series
 from autocap.session.prices.watching import Said
 from autocap.session.pricing import PriceLink
 
 T0 = 1_769_875_200.0
-HOURLY = Said(kind=PRICE, currency="EUR", at_s=(T0, T0 + 3600), values=(0.1, 0.2), until_s=T0 + 7200)
+STEPS = ((T0, 0.1), (T0 + 3600, 0.2))
+HOURLY = Said(kind=PRICE, series=Series(kind=PRICE, currency="EUR", steps=STEPS, until_s=T0 + 7200))
 
 
 @dataclass
@@ -92,7 +94,8 @@ def test_a_source_that_fails_in_ever_new_ways_is_not_said_without_end() -> None:
 
 def test_both_kinds_are_told_apart() -> None:
     scene = Scene(Feed(sources={PRICE: "file:p", CARBON: "gb"}))
-    carbon = Said(kind=CARBON, at_s=(T0 - 50,), values=(300.0,), until_s=T0 + 1000)
+    known = Series(kind=CARBON, currency=None, steps=((T0 - 50, 300.0),), until_s=T0 + 1000)
+    carbon = Said(kind=CARBON, series=known)
     scene.at(120.0, HOURLY, carbon)
     told = [(kind, quote and quote.at(120.0)) for _, kind, quote in scene.decider.heard]
     assert told == [(PRICE, 0.1), (CARBON, 300.0)]

@@ -10,6 +10,7 @@ import pytest
 from autocap.devices.model import profiles
 from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded
 from autocap.events.sweep import FinishedRun, PlannedRun, Used
+from autocap.reports.document import Sentences
 from autocap.reports.figures.model import Plot, Points
 from autocap.sweep.document import present_sweep
 from autocap.sweep.schedule import in_order
@@ -82,6 +83,8 @@ def test_caps_without_a_baseline_are_listed_and_not_compared() -> None:
     assert page.headline == "Nothing to compare yet"
     assert pictures == ()
     assert [table.heading for table in page.tables] == ["Caps of train.py"]
+    (said,) = [block.lines for block in page.body if isinstance(block, Sentences)][2:]
+    assert said == ("the limit found on arrival was not measured, so there is nothing to compare",)
 
 
 def test_how_often_a_cap_is_run_is_said_in_words() -> None:

@@ -10,7 +10,6 @@ class BudgetStarted(PluginEvent):
     original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. openadr: the
     URL of a VTN whose events lower it. resumed: an earlier manager of it was killed."""
 
-    t_s: float
     autocap_version: str
     started_at: str
     pid: int
@@ -30,7 +29,6 @@ class BudgetStarted(PluginEvent):
 class BudgetChanged(PluginEvent):
     """From now on there are so many watts, shared by that policy. why: who said so."""
 
-    t_s: float
     budget_w: float
     policy: str
     why: str
@@ -40,7 +38,6 @@ class BudgetChanged(PluginEvent):
 class BudgetReserved(PluginEvent):
     """What is kept for what is no job, watts."""
 
-    t_s: float
     reserved_w: float
 
 
@@ -48,7 +45,6 @@ class BudgetReserved(PluginEvent):
 class JobJoined(PluginEvent):
     """A job has come, or another one sets its caps from now on. uuids: its devices."""
 
-    t_s: float
     name: str
     uuids: tuple[str, ...]
     pid: int | None
@@ -59,7 +55,6 @@ class JobJoined(PluginEvent):
 class JobWeighed(PluginEvent):
     """A job counts so much from now on where the budget is shared. why: who said so."""
 
-    t_s: float
     name: str
     weight: float
     why: str
@@ -72,7 +67,6 @@ TUNER_CAME = "a tuner has come"  # why a job leaves that is tuned from now on, a
 class JobLeft(PluginEvent):
     """It takes nothing of the budget any more."""
 
-    t_s: float
     name: str
     why: str
 
@@ -81,7 +75,6 @@ class JobLeft(PluginEvent):
 class CapGranted(PluginEvent):
     """Each device of a job, or one that nobody uses, may have so much, watts; its tuner may hold less."""
 
-    t_s: float
     name: str
     cap_w: float
 
@@ -92,7 +85,6 @@ class CapHeld(PluginEvent):
     there,
     with its standard error."""
 
-    t_s: float
     name: str
     cap_w: float
     slowdown: float
@@ -103,7 +95,6 @@ class CapHeld(PluginEvent):
 class CapLowered(PluginEvent):
     """The lower caps of an order were read back, and no more than they allow is drawn; seconds since it was given."""
 
-    t_s: float
     name: str
     cap_w: float
     after_s: float
@@ -114,6 +105,5 @@ class BudgetShort(PluginEvent):
     """Even the lowest caps exceed the budget, by so many watts; 0 once they do not any more. pause: jobs that would
     have to be paused."""
 
-    t_s: float
     short_w: float
     pause: tuple[str, ...]

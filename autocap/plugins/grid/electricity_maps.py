@@ -5,7 +5,7 @@ import urllib.parse
 from http import HTTPStatus
 
 from autocap.events.quote import CARBON
-from autocap.plugins.grid.spans import amount, answers_of, at_moments, field, items, series_of, time_of
+from autocap.plugins.grid.answers import amount, answers_of, field, items, series_of, time_of
 from autocap.session.prices.https import NotAnswered, get_json
 from autocap.session.prices.series import Series, SourceRefused
 
@@ -38,11 +38,11 @@ def read(zone: str, wall_s: float, server: str = SERVER) -> Series:
         if error.status not in _NOT_IN_PLAN:
             raise
         with answers_of(server):
-            return series_of(CARBON, None, at_moments(list(values.items()), _HOUR_S + _LATE_S))
+            return series_of(CARBON, None, values.items(), _HOUR_S + _LATE_S)
     with answers_of(server):
         for one in items(field(forecast, "forecast")):
             values.setdefault(time_of(field(one, "datetime")), amount(field(one, "carbonIntensity")))
-        return series_of(CARBON, None, at_moments(sorted(values.items()), _HOUR_S))
+        return series_of(CARBON, None, values.items(), _HOUR_S)
 
 
 def _ask(server: str, what: str, zone: str) -> object:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from autocap.config.values import shown
 from autocap.events.quote import PRICE
-from autocap.plugins.grid.spans import amount, answers_of, at_moments, series_of
+from autocap.plugins.grid.answers import amount, answers_of, series_of
 from autocap.session.prices.series import Series, SourceRefused
 
 ZONED = True
@@ -49,7 +49,7 @@ def as_series(prices: Prices) -> Series:
     with answers_of(_NAME):
         known = [(at.timestamp(), float(euros)) for at, euros in prices.items()]
         values = [(at_s, None if euros != euros else amount(euros / _MWH, least=-1e6)) for at_s, euros in known]
-        return series_of(PRICE, "EUR", at_moments(values, _usual_s([at_s for at_s, _ in known])))
+        return series_of(PRICE, "EUR", values, _usual_s([at_s for at_s, _ in known]))
 
 
 def _usual_s(at_s: list[float]) -> float:

@@ -1,16 +1,16 @@
 """Great Britain's carbon intensity, in half hours and two days ahead: the open API of the system operator
 (https://carbonintensity.org.uk), which asks for no key."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from autocap.events.quote import CARBON
-from autocap.plugins.grid.spans import Span, amount, answers_of, field, items, series_of, time_of
+from autocap.plugins.grid.answers import amount, answers_of, field, items, series_of, time_of
 from autocap.session.prices.https import get_json
 from autocap.session.prices.series import Series
 
 ZONED = False
 SERVER = "https://api.carbonintensity.org.uk"
+_HALF_AN_HOUR_S = 1800.0
 
 
 def missing() -> str | None:
@@ -23,10 +23,6 @@ def read(zone: str, wall_s: float, server: str = SERVER) -> Series:
     start = datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
     answer = get_json(f"{server}/intensity/{start}/fw48h", {"Accept": "application/json"})
     with answers_of(server):
-        return series_of(CARBON, None, _spans(answer))
-
-
-def _spans(answer: object) -> Iterator[Span]:
-    for one in items(field(answer, "data")):
-        grams = amount(field(field(one, "intensity"), "forecast"))
-        yield Span(from_s=time_of(field(one, "from")), to_s=time_of(field(one, "to")), value=grams)
+        known = items(field(answer, "data"))
+        values = [(time_of(field(one, "from")), amount(field(field(one, "intensity"), "forecast"))) for one in known]
+        return series_of(CARBON, None, values, _HALF_AN_HOUR_S)

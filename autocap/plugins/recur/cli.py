@@ -11,7 +11,7 @@ from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import options_of, record_from
-from autocap.errors import AutocapError, UsageError
+from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.recur.config import RecurConfig, job_name
 from autocap.printing import columns, encoding_of, note, put, put_json
@@ -114,29 +114,16 @@ def _speak(args: argparse.Namespace) -> int:
 
 def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     from autocap.plugins.recur.document import present
-    from autocap.reports import text
+    from autocap.reports import rendering, text
 
     report = present(name, *store.read(name))
     place = getattr(args, "out", Path())
     if args.html:
-        _write(place / f"{name}.html", report.page.encode())
+        note(f"wrote {rendering.write_page(place, report, f'{name}.html')}")
     if args.plots:
-        from autocap.reports.figures import svg
-
-        for picture in report.pictures():
-            _write(place / f"{picture.name}.svg", svg.file(picture))
+        for path in rendering.write_plots(place, report):
+            note(f"wrote {path}")
     if getattr(args, "json", False):
         put_json(report.result)
     else:
         put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)))
-
-
-def _write(path: Path, data: bytes) -> None:
-    from autocap.runlog.output_directory import OutputDirectory
-
-    try:
-        with OutputDirectory(path.parent) as place:
-            place.put(path.name, data)
-        note(f"wrote {path}")
-    except OSError as error:
-        raise AutocapError(f"{path} cannot be written: {error.strerror}; choose another place") from error

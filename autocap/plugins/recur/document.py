@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autocap.plugins.recur.events import scaled
 from autocap.plugins.recur.history import Outcome, Recurrence
-from autocap.plugins.recur.policy import Belief, belief
+from autocap.plugins.recur.policy import Belief, Saved, belief, cheapest, more, saved
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
-from autocap.plugins.recur.saved import Saved, cheapest, more, saved
-from autocap.plugins.recur.wording import scaled
 from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style

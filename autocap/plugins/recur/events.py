@@ -1,7 +1,22 @@
 """What is announced of a run that is a recurrence of a job: which batch size it took and why, and what it came to."""
 
 from autocap.events.base import PluginEvent, event
-from autocap.plugins.recur.wording import amount
+
+
+def amount(cost: float, unit: str) -> str:
+    """A cost with its unit, of four digits."""
+    factor, unit = scaled(cost, unit)
+    return f"{cost / factor:.4g} {unit}"
+
+
+def scaled(largest: float, unit: str) -> tuple[float, str]:
+    """What costs up to the largest are divided by, and the unit then: kJ, MJ, GJ; money stays as it is."""
+    if unit.startswith("J"):
+        for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+            if largest >= 10 * factor:
+                return factor, f"{prefix}{unit}"
+    return 1.0, unit
+
 
 _WORTH_A_WORD = 0.01  # of the energy
 
@@ -13,7 +28,6 @@ class RecurrenceStarted(PluginEvent):
     most_cost: beyond which the job is ended early, in `unit`, `None` for no such limit.
     """
 
-    t_s: float
     name: str
     number: int
     batch_size: int
@@ -42,7 +56,6 @@ class RecurrenceEnded(PluginEvent):
     energy_stderr_j: for what of the energy had to be estimated, `None` where all was measured.
     """
 
-    t_s: float
     outcome: str
     reason: str
     cost: float | None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autocap.events import DeviceFound
 from autocap.measurement.energy import EnergyMeter
-from autocap.plugins.recur.cost import Spent
+from autocap.plugins.recur.record import Spent
 from autocap.records import Sample
 
 _LATE_S = 10.0  # after the last sample; until then its power is taken to go on

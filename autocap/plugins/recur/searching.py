@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from autocap.events import Event, ProgressFound, State, StateEntered, Tally, TrialStarted
-from autocap.plugins.recur.cost import SearchSpent
+from autocap.plugins.recur.record import SearchSpent
 
 _FEWEST = 3  # stretches that were held, for a mean with an error
 

@@ -9,13 +9,11 @@ import numpy as np
 from autocap.errors import RecurrenceUnavailable, UsageError
 from autocap.events import MetricInfo
 from autocap.job.signals import SignalClock
-from autocap.plugins.recur import command
-from autocap.plugins.recur.config import RecurConfig
-from autocap.plugins.recur.cost import require_metric
+from autocap.plugins.recur.config import RecurConfig, filled, require_places
 from autocap.plugins.recur.history import Outcome, Rules, out_of_memory
 from autocap.plugins.recur.policy import Choice, choose
-from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
-from autocap.plugins.recur.source import TargetPlace, TargetSource
+from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past, require_metric
+from autocap.plugins.recur.source import TargetPlace
 from autocap.plugins.recur.store import RecurStore, now
 from autocap.plugins.recur.target import Target, target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
@@ -44,7 +42,7 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
 
     with clock.preparing():  # others may write just now, and a signal is to end the wait
         registered, kept = store.begin(config.name, lambda known: _agreed(config.name, known, settings), next_of)
-    with TargetSource(wanted.pattern, clock) as source:
+    with TargetPlace(wanted.pattern, clock) as place:
         watch = RecurrenceWatch(
             Aim(
                 name=config.name,
@@ -57,13 +55,13 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
                 short=short[-1],
             ),
             kept,
-            source,
+            place,
             lambda ended, patience_s: store.finish(registered, ended, patience_s),
             now,
         )
-        words = command.filled(config.run.command, kept.batch_size, config.usual, config.lr_rule)
+        words = filled(config.run.command, kept.batch_size, config.usual, config.lr_rule)
         try:
-            return modes.run(replace(config.run, command=words), clock, TargetPlace(source), watch)
+            return modes.run(replace(config.run, command=words), clock, place, watch)
         finally:
             if not watch.began:
                 store.withdraw(registered)
@@ -72,7 +70,7 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
 def checked(config: RecurConfig) -> tuple[Target, JobSettings]:
     """The target, and the settings to keep. Raises UsageError for what cannot be meant."""
     require_metric(config.run.tune.metric)
-    command.require(config.run.command, config.lr_rule)
+    require_places(config.run.command, config.lr_rule)
     if config.run.nodes is not None:
         raise UsageError(f"autocap recur runs a job on this machine; leave out --nodes {config.run.nodes}")
     return target(config.target), JobSettings(

@@ -24,10 +24,12 @@ class Values(Protocol):
         """Since the last call, oldest first, on the run's clock."""
 
 
-class TargetSource:
-    """A context manager. pattern: what finds a value in the output, "" where the job reports it by itself."""
+class TargetPlace(Place):
+    """This machine, with the target's values read; a context manager. pattern: what finds a value in the output, ""
+    where the job reports it by itself."""
 
     def __init__(self, pattern: str, clock: RunClock) -> None:
+        super().__init__()
         self._pattern, self._clock = pattern, clock
         self._stack = ExitStack()
         self._file: ValueFile | None = None
@@ -50,6 +52,10 @@ class TargetSource:
         if self._relay is not None:
             self._relay.read(self._clock.origin_s)  # which reaps its process
         return [] if self._file is None else self._file.read(self._clock.origin_s)
+
+    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
+        """As Place has it."""
+        return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The child's environment."""
@@ -75,7 +81,7 @@ class TargetSource:
 class TargetCounting(Counting):
     """Counts iterations as another does, and has the target's values read beside it."""
 
-    def __init__(self, beneath: Counting, source: TargetSource) -> None:
+    def __init__(self, beneath: Counting, source: TargetPlace) -> None:
         super().__init__(beneath)
         self._source = source
 
@@ -93,15 +99,3 @@ class TargetCounting(Counting):
         """As Counting has it."""
         self._source.drain()
         super().drain(clock)
-
-
-class TargetPlace(Place):
-    """This machine, with the target's values read."""
-
-    def __init__(self, source: TargetSource) -> None:
-        super().__init__()
-        self._source = source
-
-    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
-        """As Place has it."""
-        return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self._source)

@@ -5,14 +5,13 @@ choose one after the other, and a process that is killed leaves what it had fini
 recurrence is kept as running before its job starts, with the process that follows it: if that is gone, it is lost.
 """
 
-import json
 import os
 import socket
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -40,7 +39,8 @@ CREATE TABLE IF NOT EXISTS recurrences (
     start_ticks INTEGER NOT NULL, UNIQUE (name, number)
 );
 """
-_COLUMNS = "number, batch_size, outcome, started_at, ended_at, spent, reason, cap_w, gpus, run_dir"
+_COLUMNS = tuple(field.name for field in fields(KeptRecurrence))  # another field makes another version
+_IN_JSON = ("spent", "gpus")
 _T = TypeVar("_T")
 _KILLED = "autocap was killed, or the machine was restarted, while it ran"
 
@@ -102,7 +102,8 @@ class RecurStore:
             base.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (name, text))
             me = own_identity()
             row = base.execute(
-                f"INSERT INTO recurrences (name, {_COLUMNS}, host, boot, pid, start_ticks) VALUES ({_marks(15)})",
+                f"INSERT INTO recurrences (name, {', '.join(_COLUMNS)}, host, boot, pid, start_ticks) "
+                f"VALUES ({', '.join('?' * (5 + len(_COLUMNS)))})",
                 (name, *_row(chosen), socket.gethostname(), boot_id(), me.pid, me.start_ticks),
             ).lastrowid
             assert row is not None  # after an INSERT it is known
@@ -114,7 +115,7 @@ class RecurStore:
         Raises RecurrenceUnavailable, also where others write for longer than patience_s.
         """
         with self._changing(patience_s) as base:
-            columns = ", ".join(f"{column} = ?" for column in _COLUMNS.split(", "))
+            columns = ", ".join(f"{column} = ?" for column in _COLUMNS)
             done = base.execute(f"UPDATE recurrences SET {columns} WHERE id = ?", (*_row(ended), registered.id))
             return done.rowcount == 1
 
@@ -204,7 +205,7 @@ def _settings(base: sqlite3.Connection, name: str) -> JobSettings | None:
 
 
 def _recurrences(base: sqlite3.Connection, name: str) -> list[KeptRecurrence]:
-    rows = base.execute(f"SELECT {_COLUMNS} FROM recurrences WHERE name = ? ORDER BY number", (name,))
+    rows = base.execute(f"SELECT {', '.join(_COLUMNS)} FROM recurrences WHERE name = ? ORDER BY number", (name,))
     return [_understood(lambda row=row: _kept(row)) for row in rows]  # type: ignore[misc]  # bound at once
 
 
@@ -234,21 +235,16 @@ def _bury(base: sqlite3.Connection, name: str) -> None:
 
 
 def _row(kept: KeptRecurrence) -> tuple[object, ...]:
-    spent = None if kept.spent is None else printable_json(encode(kept.spent))
-    ended = replace(kept, spent=None)
-    return (
-        *(ended.number, ended.batch_size, str(ended.outcome), ended.started_at, ended.ended_at, spent),
-        *(ended.reason, ended.cap_w, json.dumps(ended.gpus), ended.run_dir),
+    found = encode(kept)
+    assert isinstance(found, dict)
+    return tuple(
+        printable_json(found[name]) if name in _IN_JSON and found[name] is not None else found[name]
+        for name in _COLUMNS
     )
 
 
 def _kept(row: Sequence[object]) -> KeptRecurrence:
-    fields = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    spent = fields["spent"]
-    fields["gpus"] = json.loads(str(fields["gpus"]))
-    fields["spent"] = None if spent is None else parse(str(spent).encode(), _MOST_SETTINGS)
-    return decode(KeptRecurrence, fields)  # type: ignore[arg-type]  # SQLite's values are JSON's
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)
+    found = dict(zip(_COLUMNS, row, strict=True))
+    for name in _IN_JSON:
+        found[name] = None if found[name] is None else parse(str(found[name]).encode(), _MOST_SETTINGS)
+    return decode(KeptRecurrence, found)  # type: ignore[arg-type]  # SQLite's values are JSON's

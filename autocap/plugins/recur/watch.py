@@ -11,11 +11,10 @@ from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.plugins.recur import events as recur_events
-from autocap.plugins.recur.cost import Spent, cost, search_cost
 from autocap.plugins.recur.history import Outcome, closed_for
 from autocap.plugins.recur.meter import JobMeter
 from autocap.plugins.recur.policy import Choice
-from autocap.plugins.recur.record import KeptRecurrence
+from autocap.plugins.recur.record import KeptRecurrence, Spent, cost, search_cost
 from autocap.plugins.recur.searching import Searching
 from autocap.plugins.recur.source import Values
 from autocap.plugins.recur.target import Target

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from autocap.plugins.trackers.follow import follow
+from autocap.plugins.trackers.rows import follow
 from autocap.plugins.trackers.sink import new_sink
 from autocap.text import printable
 

@@ -50,7 +50,7 @@ class Joined:
 
     def _work(self) -> None:
         # Only here: what it needs would make the script wait when the block begins.
-        from autocap.plugins.trackers.follow import follow
+        from autocap.plugins.trackers.rows import follow
 
         try:
             while not self._stop.wait(self._every_s) and not self._has_begun:

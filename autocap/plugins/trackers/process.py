@@ -1,20 +1,39 @@
-"""The processes that log a run, as whoever tunes it has them: started beside it, and awaited for a bounded time."""
+"""What logs a run, as whoever tunes it has it: processes that are started beside it, and awaited for a bounded time."""
 
 import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from autocap import registry
 from autocap.errors import TrackerUnavailable
 from autocap.events import Event
 from autocap.job.processes import import_path
 from autocap.job.supervised import Supervised
-from autocap.plugins.trackers import PATIENCE_S
+from autocap.plugins.trackers.joined import joined
 from autocap.reports.live.plain import Reporter
 
+PATIENCE_S = 10.0  # with all the processes that log a run, at its end
 GRACE_S = 1.0  # for one whose time is over
 _LOOK_EVERY_S = 0.02
+
+
+def require(trackers: Iterable[str]) -> None:
+    """Raises TrackerUnavailable where the package of one of ours is not installed. A tracker, its package and our extra
+    have one name. Imports none of them."""
+    for name in trackers:
+        if name in registry.ours("trackers") and not _is_installed(name):
+            raise TrackerUnavailable(f"--log-to {name} needs the package {name}; install it with: pip install {name}")
+
+
+def _is_installed(package: str) -> bool:
+    """W&B keeps its files in folders called wandb, which Python would take for packages without modules."""
+    if sys.modules.get(package) is not None:
+        return True
+    found = find_spec(package)
+    return found is not None and found.origin is not None
 
 
 class Tracker(Reporter):
@@ -75,3 +94,6 @@ def await_end(trackers: Sequence[Tracker], patience_s: float = PATIENCE_S) -> It
         elif one.trouble is not None:
             yield one.trouble
         one.close()
+
+
+start, join = Tracker, joined  # as `session.trackers` asks for them

@@ -1,23 +1,27 @@
-"""From a run's events to what is logged of it: numbers by key, and at the end some sentences.
+"""From a run's events to what is logged of it: numbers by key, and at the end some sentences. A run directory is
+followed at a time when nobody waits for it, however long the sink takes.
 
 Keys begin with `autocap/`, and with `autocap/emulated/` where power is modelled, so that no chart shows such a number
 as a measured one. Energy and power are those that are measured: the GPUs', or with --node-power the machine's.
 """
 
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from pathlib import Path
 
 from autocap import events
 from autocap.events import Event, RunStarted, State
 from autocap.metrics import ratios
-from autocap.plugins.trackers.sink import Result, Row, Setting
+from autocap.plugins.trackers.sink import Result, Row, Setting, Sink
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Changes, Summary, Totals
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
+from autocap.runlog.event_log import EventTail
 
 EVERY_S = 1.0  # so often at most is logged where the run stands
 PREFIX, EMULATED = "autocap/", "emulated/"
@@ -189,3 +193,25 @@ def _outcome(summary: Summary) -> dict[str, float | None]:
 def _numbers(of: str, record: Changes | Totals | None) -> dict[str, float | None]:
     """The fields of a record, as `result.json` has them."""
     return {} if record is None else {f"{of}/{one.name}": getattr(record, one.name) for one in fields(record)}
+
+
+def follow(run_dir: Path, sink: Sink, stop: threading.Event, *, every_s: float = EVERY_S) -> None:
+    """Log a run, from its first event until it has ended, was killed, or `stop` is set, and what it came to.
+
+    Raises RunDirectoryError where there is no such directory or it cannot be read, and whatever the sink does.
+    """
+    rows, begun = Rows(), False
+    with EventTail(run_dir, lambda damaged: None) as tail:
+        for new in tail.looks(lambda: not stop.wait(every_s)):
+            for event in new:
+                ended = list(rows.take(event))
+                if rows.is_known and not begun:
+                    begun = True
+                    sink.begin(rows.settings)
+                for row in ended:
+                    sink.log(row)
+            for row in rows.now():
+                sink.log(row)
+    if not begun:
+        sink.begin(rows.settings)
+    sink.end(rows.result)

@@ -26,14 +26,6 @@ class Colour(Enum):
     VERMILION = ("#d55e00", "#ff8a3d")
     PURPLE = ("#a8568a", "#e08fc0")
 
-    @property
-    def light(self) -> str:
-        return self.value[0]
-
-    @property
-    def dark(self) -> str:
-        return self.value[1]
-
 
 class Marker(StrEnum):
     DISC = "disc"

@@ -73,24 +73,24 @@ def _gpu_info(status: Status) -> list[Mapping[str, str] | None]:
     return [{"name": printable(gpu.name), "kind": printable(device.kind)} for gpu in device.gpus]
 
 
-def _saving(change_pct: float | None) -> list[float | None]:
-    """The saving that a change in percent is, as a ratio."""
-    return [None if change_pct is None else -change_pct / 100]
+def _so_far(status: Status) -> VersusBaseline | None:
+    return status.summary.versus_baseline if status.summary else None
 
 
-def _error(stderr_pct: float | None) -> list[float | None]:
-    """A standard error in percent, as a ratio; none where it is not known."""
-    return [None if stderr_pct is None or not math.isfinite(stderr_pct) else stderr_pct / 100]
-
-
-def _so_far(status: Status, read: Callable[[VersusBaseline], float | None]) -> float | None:
-    versus = status.summary.versus_baseline if status.summary else None
-    return None if versus is None else read(versus)
-
-
-def _of_kept(status: Status, read: Callable[[VersusBaseline], float | None]) -> float | None:
+def _of_kept(status: Status) -> VersusBaseline | None:
     kept = status.decided is not None and status.decided.cap_w is not None
-    return _so_far(status, read) if kept else None
+    return _so_far(status) if kept else None
+
+
+def _saving(name: str, meaning: str, of: Callable[[Status], VersusBaseline | None], field: str) -> Metric:
+    """A change in percent as the saving that it is, or its standard error, as a ratio; none where it is not known."""
+    sign = 1 if "stderr" in field else -1
+
+    def values(status: Status) -> list[float | None]:
+        percent: float | None = getattr(of(status), field, None)
+        return [sign * percent / 100 if percent is not None and math.isfinite(percent) else None]
+
+    return Metric(name=name, kind=Kind.GAUGE, meaning=meaning, of_job=True, values=values)
 
 
 def _counted(status: Status) -> float | None:
@@ -139,36 +139,18 @@ METRICS = (
         meaning="Energy saved so far, the search included, over what as many iterations at the baseline use.",
         of_job=True, values=lambda status: [status.saved_share],
     ),
-    Metric(
-        name="autocap_net_metric_saving_ratio", kind=Kind.GAUGE,
-        meaning="The metric's saving so far, the search included, over the baseline's.",
-        of_job=True, values=lambda status: _saving(_so_far(status, lambda versus: versus.net_metric_pct)),
-    ),
-    Metric(
-        name="autocap_net_metric_saving_stderr_ratio", kind=Kind.GAUGE,
-        meaning="Standard error of the metric's saving so far.",
-        of_job=True, values=lambda status: _error(_so_far(status, lambda versus: versus.net_metric_stderr_pct)),
-    ),
-    Metric(
-        name="autocap_expected_energy_saving_ratio", kind=Kind.GAUGE,
-        meaning="Energy that the kept cap saves per iteration, as confirmed.",
-        of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.energy_pct)),
-    ),
-    Metric(
-        name="autocap_expected_energy_saving_stderr_ratio", kind=Kind.GAUGE,
-        meaning="Standard error of the energy that the kept cap saves.",
-        of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.energy_stderr_pct)),
-    ),
-    Metric(
-        name="autocap_expected_metric_saving_ratio", kind=Kind.GAUGE,
-        meaning="What the kept cap saves per iteration in the metric, as confirmed.",
-        of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.metric_pct)),
-    ),
-    Metric(
-        name="autocap_expected_metric_saving_stderr_ratio", kind=Kind.GAUGE,
-        meaning="Standard error of what the kept cap saves in the metric.",
-        of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.metric_stderr_pct)),
-    ),
+    _saving("autocap_net_metric_saving_ratio", "The metric's saving so far, the search included, over the baseline's.",
+            _so_far, "net_metric_pct"),
+    _saving("autocap_net_metric_saving_stderr_ratio", "Standard error of the metric's saving so far.",
+            _so_far, "net_metric_stderr_pct"),
+    _saving("autocap_expected_energy_saving_ratio", "Energy that the kept cap saves per iteration, as confirmed.",
+            _of_kept, "energy_pct"),
+    _saving("autocap_expected_energy_saving_stderr_ratio", "Standard error of the energy that the kept cap saves.",
+            _of_kept, "energy_stderr_pct"),
+    _saving("autocap_expected_metric_saving_ratio",
+            "What the kept cap saves per iteration in the metric, as confirmed.", _of_kept, "metric_pct"),
+    _saving("autocap_expected_metric_saving_stderr_ratio", "Standard error of what the kept cap saves in the metric.",
+            _of_kept, "metric_stderr_pct"),
     Metric(
         name="autocap_energy_joules_total", kind=Kind.COUNTER,
         meaning="Energy used since tuning began.", values=lambda status: status.energies_j,

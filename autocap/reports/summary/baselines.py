@@ -1,14 +1,15 @@
-"""Which baseline holds for what was measured: the latest before it, as the controller compares it."""
+"""Which baseline holds for what was measured: the latest before it, as the controller compares it; and whether the
+whole of a run may be held against one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autocap.events import BaselineMeasured, Decided, Event, TrialEnded
+from autocap.events import BaselineMeasured, Decided, Event, Followed, RunEnded, State, StateEntered, TrialEnded
 from autocap.events.search import PerGpuTried
 from autocap.events.settled import failed, settled
 from autocap.measurement.drift import impossible
 from autocap.records import Measurement
-from autocap.reports.summary.record import Summary, TrialSummary
+from autocap.reports.summary.record import ChosenSummary, Summary, TrialSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +80,26 @@ def reference(events: Sequence[Event]) -> Measurement | None:
         return decided.baseline
     known = (event.measurement for event in reversed(settled(events)) if isinstance(event, BaselineMeasured))
     return next(known, None)
+
+
+def claims(events: Sequence[Event], chosen: ChosenSummary | None) -> bool:
+    """Whether it may: where it was tuned anew, what the iterations before would have cost at the baseline is not known,
+    and a run that in the end kept no cap shows mostly how the machine has drifted."""
+    over = any(
+        isinstance(event, Decided | RunEnded) or (isinstance(event, StateEntered) and event.state is State.DONE)
+        for event in events
+    )
+    return not tuned_anew(events) and (chosen is not None or not over)
+
+
+def comparable(events: Sequence[Event], chosen: ChosenSummary | None) -> Measurement | None:
+    """The baseline that it may be held against, `None` for none. A run that followed a value kept caps, also where it
+    keeps none at the last value."""
+    followed = any(isinstance(event, Followed) for event in events) and not tuned_anew(events)
+    return reference(events) if followed or claims(events, chosen) else None
+
+
+def tuned_anew(events: Sequence[Event]) -> bool:
+    """Whether a baseline was begun again after a search."""
+    states = [event.state for event in events if isinstance(event, StateEntered)]
+    return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]

@@ -20,8 +20,7 @@ from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs
 from autocap.reports.summary.record import MEASURED, PREDICTED
 from autocap.reports.summary.spent import Account, Amount, Books
 from autocap.reports.summary.together import Measured
-from autocap.reports.summary.value_course import Floats, ValueCourse, courses
-from autocap.reports.summary.work_done import WorkDone, work_done
+from autocap.reports.summary.value_course import Floats, ValueCourse, WorkDone, courses, work_done
 
 _J_PER_KWH = 3.6e6
 _G_PER_TONNE = 1e6
@@ -78,18 +77,6 @@ def books(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
-    """active_*: the part that depends on the cap. values: money or grams, by kind."""
-
-    time_s: float
-    energy_j: float
-    active_s: float
-    active_j: float
-    values: Mapping[str, float]
-    active_values: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Accounts:
     """Of a run's work. known: values over time, by kind."""
 
@@ -101,15 +88,7 @@ class _Accounts:
         """The run itself."""
         work = self.work
         values = self._values(work.joules, work.from_s, work.to_s)
-        sums = _Sums(
-            time_s=float(work.seconds.sum()),
-            energy_j=float(work.joules.sum()),
-            active_s=float(work.active_s.sum()),
-            active_j=float(work.active_j.sum()),
-            values=values,
-            active_values=values,
-        )
-        return self._account(sums, devices)
+        return self._account(float(work.seconds.sum()), float(work.joules.sum()), values, devices)
 
     def at_baseline(self, base: Measurement) -> Account:
         """All of it at the limits of the baseline."""
@@ -146,60 +125,52 @@ class _Accounts:
         return of if found is None else Cost(value=found.value, stderr=of.own * self._unit(base))
 
     def _under(self, base: Measurement, row: CapCosts, source: str) -> Account:
-        """All of it under one cap."""
-        energy, time = row.costs[ENERGY], row.costs[TIME]
+        """All of it under one cap, with which an iteration takes another energy and time."""
+        energy, time, work = row.costs[ENERGY], row.costs[TIME], self.work
         joules, seconds = base.energy_per_iteration_j * energy.value, base.period_s * time.value
-        sums = self._sums_at(joules, seconds)
-        of_energy = math.hypot(energy.own / energy.value, base.energy_rel_stderr)
-        of_time = math.hypot(time.own / time.value, base.period_rel_stderr)
-        there = self.metric.cost(replace(base, energy_per_iteration_j=joules, period_s=seconds), base)
-        bare = self._account(sums, len(base.cap_w))
-        return Account(
-            cap_w=row.cap_w,
-            source=source,
-            time_s=replace(bare.time_s, stderr=sums.active_s * of_time),
-            energy_j=replace(bare.energy_j, stderr=sums.active_j * of_energy),
-            money=_unsure(bare.money, of_energy * sums.active_values.get(PRICE, 0.0)),
-            carbon_g=_unsure(bare.carbon_g, of_energy * sums.active_values.get(CARBON, 0.0)),
-            cost=_unsure(bare.cost, self._unit(base) * math.hypot(row.costs[_METRIC].own, there.stderr)),
-        )
-
-    def _sums_at(self, joules: float, seconds: float) -> _Sums:
-        """Where an iteration takes so much energy and time."""
-        work = self.work
         active_s, active_j = work.iterations * seconds, work.iterations * joules
         ends_s = work.from_s[0] + np.cumsum(active_s + work.paused_s)
         pauses_s = ends_s - work.paused_s
         active = self._values(active_j, pauses_s - active_s, pauses_s)
         paused = self._values(work.paused_j, pauses_s, ends_s)
-        return _Sums(
-            time_s=float((active_s + work.paused_s).sum()),
-            energy_j=float((active_j + work.paused_j).sum()),
-            active_s=float(active_s.sum()),
-            active_j=float(active_j.sum()),
-            values={kind: active[kind] + paused[kind] for kind in self.known},
-            active_values=active,
+        bare = self._account(
+            float((active_s + work.paused_s).sum()),
+            float((active_j + work.paused_j).sum()),
+            {kind: active[kind] + paused[kind] for kind in self.known},
+            len(base.cap_w),
+        )
+        of_energy = math.hypot(energy.own / energy.value, base.energy_rel_stderr)
+        of_time = math.hypot(time.own / time.value, base.period_rel_stderr)
+        there = self.metric.cost(replace(base, energy_per_iteration_j=joules, period_s=seconds), base)
+        return Account(
+            cap_w=row.cap_w,
+            source=source,
+            time_s=replace(bare.time_s, stderr=float(active_s.sum()) * of_time),
+            energy_j=replace(bare.energy_j, stderr=float(active_j.sum()) * of_energy),
+            money=_unsure(bare.money, of_energy * active.get(PRICE, 0.0)),
+            carbon_g=_unsure(bare.carbon_g, of_energy * active.get(CARBON, 0.0)),
+            cost=_unsure(bare.cost, self._unit(base) * math.hypot(row.costs[_METRIC].own, there.stderr)),
         )
 
     def _values(self, joules: Floats, from_s: Floats, to_s: Floats) -> dict[str, float]:
         kwh = joules / _J_PER_KWH
         return {kind: float(course.amounts(kwh, from_s, to_s).sum()) for kind, course in self.known.items()}
 
-    def _account(self, sums: _Sums, devices: int) -> Account:
-        """Without errors."""
+    def _account(self, time_s: float, energy_j: float, values: Mapping[str, float], devices: int) -> Account:
+        """Without errors. values: money or grams, by kind."""
         cost, kind = None, VALUED.get(self.metric.name)
         if kind is not None and (kind in self.known or not (self.metric.moving or self.metric.joule_price)):
-            value = sums.values.get(kind, 0.0)
+            value = values.get(kind, 0.0)
             if self.metric.carbon_price is not None:
                 value *= self.metric.carbon_price / _G_PER_TONNE
-            cost = value + self.metric.second_price(devices) * sums.time_s
+            cost = value + self.metric.second_price(devices) * time_s
         return Account(
             cap_w=None,
             source=None,
-            time_s=Amount(value=sums.time_s, stderr=0.0),
-            energy_j=Amount(value=sums.energy_j, stderr=0.0),
-            money=_exact(sums.values.get(PRICE)),
-            carbon_g=_exact(sums.values.get(CARBON)),
+            time_s=Amount(value=time_s, stderr=0.0),
+            energy_j=Amount(value=energy_j, stderr=0.0),
+            money=_exact(values.get(PRICE)),
+            carbon_g=_exact(values.get(CARBON)),
             cost=_exact(cost),
         )
 

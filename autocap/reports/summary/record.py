@@ -261,12 +261,6 @@ class Summary:
     remembered: RememberedSummary | None = None
     books: Books | None = None
 
-    def _repr_html_(self) -> str:
-        """As a notebook shows it."""
-        from autocap.reports.notebook import html  # which is made of what is defined here
-
-        return html(self)
-
     @property
     def emulated(self) -> bool:
         """Whether the devices are modelled."""

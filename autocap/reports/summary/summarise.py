@@ -32,9 +32,8 @@ from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.settled import settled
 from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Trial, TrialState
-from autocap.reports.summary.baselines import reference, with_baselines
+from autocap.reports.summary.baselines import claims, comparable, reference, tuned_anew, with_baselines
 from autocap.reports.summary.books import books, in_force
-from autocap.reports.summary.claims import claims, comparable, tuned_anew
 from autocap.reports.summary.gains import (
     best_by_gpus,
     best_by_metric,

@@ -6,14 +6,14 @@ from autocap import events
 from autocap.config.option import taken_words
 from autocap.config.values import shown
 from autocap.events import Event, State
+from autocap.events.quote import CARBON
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
-from autocap.reports.wording import granted, remembered, withdrawn
-from autocap.reports.wording.numbers import common_caps, ratio, times
-from autocap.reports.wording.prices import ValueWording
+from autocap.reports.wording import granted
+from autocap.reports.wording.numbers import ago, best_cap, common_caps, counted_runs, ratio, times, with_error
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
@@ -33,14 +33,16 @@ class Wording:
         self._metered_s: float | None = None
         self._found_w, self._left = "", False
         self._sweeps, self._runs_left = False, 0
-        self._values = ValueWording()
+        self._followed: str | None = None  # a value, of whose loss who decides has more to say
+        self._money = "money"
+        self._values: dict[str, float] = {}  # as they were said
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
-                self._values = ValueWording(VALUED.get(metric.name))
+                self._followed = VALUED.get(metric.name)
                 meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
                 self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
             case events.ProgramFound(name=name, program=program, plain=plain):
@@ -77,7 +79,7 @@ class Wording:
             case events.TrialEnded(trial=trial):
                 return self._trial(trial)
             case events.TrialWithdrawn():
-                return f"warning: {withdrawn.sentence(event)}"
+                return f"warning: {withdrawn(event)}"
             case events.WouldTry(caps_w=caps):
                 tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"
@@ -92,8 +94,15 @@ class Wording:
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
                 return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
-            case events.Sourced() | events.Quoted() | events.Followed():
-                return self._values.sentence(event)
+            case events.Sourced(kind=kind, source=source, currency=currency):
+                self._money = currency or self._money
+                return f"{_of_value(kind)} is read from {source}"
+            case events.Quoted(kind=kind, value=value):
+                return self._value(kind, value)
+            case events.Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
+                gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
+                what = f"{common_caps(caps_w)} W at {self._per_kwh(kind, value)}"
+                return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
@@ -114,6 +123,20 @@ class Wording:
                 self._left = True  # one ceiling for all
                 return granted.left(final_w, self._found_w, self._noun)
         return None
+
+    def _value(self, kind: str, value: float | None) -> str | None:
+        """Nothing of one that has hardly changed."""
+        before = self._values.get(kind)
+        if value is None:
+            self._values.pop(kind, None)
+            return f"{_of_value(kind)} is not known any more" if before is not None and kind != self._followed else None
+        if before is not None and abs(value - before) <= _WORTH * abs(before):
+            return None
+        self._values[kind] = value
+        return f"{_of_value(kind)} is {self._per_kwh(kind, value)}"
+
+    def _per_kwh(self, kind: str, value: float) -> str:
+        return f"{value:.4g} {'g CO₂' if kind == CARBON else self._money} per kWh"
 
     def _state(self, state: State) -> str | None:
         """Nothing of a pause, nor of the state that goes on after it; and of each search every state once."""
@@ -145,10 +168,10 @@ class Wording:
 
     def _remembered(self, event: events.Remembered) -> str:
         where = f"this {self._noun}" if self._count == 1 else f"{self._count} such {self._noun}s"
-        best = remembered.best(event.cap_w, self.metric)
+        best = best_cap(event.cap_w, self.metric)
         return (
-            f"remembered: {remembered.runs(event.runs)} of this job on {where}, {best}, measured "
-            f"{remembered.ago(event.age_s)}; --no-memory to begin without"
+            f"remembered: {counted_runs(event.runs)} of this job on {where}, {best}, measured "
+            f"{ago(event.age_s)}; --no-memory to begin without"
         )
 
     def _sweep(self, event: events.SweepStarted) -> str:
@@ -205,6 +228,15 @@ def _known(rel_stderr: float) -> str:
     return f" ± {100 * rel_stderr:.2f} %" if rel_stderr < math.inf else ""
 
 
+def withdrawn(event: events.TrialWithdrawn) -> str:
+    """Which trials count no more, and why."""
+    return f"what was measured at {event.cap_w:g} W does not count: {event.reason}"
+
+
+def _of_value(kind: str) -> str:
+    return "the carbon of electricity" if kind == CARBON else "the energy price"
+
+
 def _node(event: events.NodeMetered) -> str:
     counted = "as its meter reads it" if event.whole else "the GPUs' and this beside them"
     return f"energy is the whole node's, {counted}: {event.source}"
@@ -215,4 +247,5 @@ _STATES = {
     State.BASELINE: "measuring the baseline at the limit found on arrival",
     State.CONFIRMING: "confirming the best cap against the baseline",
 }
+_WORTH = 0.1  # of the value that was said last: a smaller change is no news by itself
 _NEW_SEARCH = (State.WAITING, State.BASELINE, State.HOLDING)  # what comes after them is said again

@@ -1,4 +1,4 @@
-"""Numbers as text, to as many digits as their errors warrant."""
+"""Numbers as text, to as many digits as their errors warrant; and what earlier runs of a job have shown."""
 
 import math
 from collections.abc import Sequence
@@ -84,3 +84,27 @@ def common_caps(caps_w: Sequence[float]) -> str:
     """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
     different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
     return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
+
+
+_UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0))
+
+
+def counted_runs(count: int) -> str:
+    """`3 runs`."""
+    return f"{count} run{'s' * (count != 1)}"
+
+
+def best_cap(cap_w: float | None, metric: str) -> str:
+    """The cap to begin at, watts."""
+    if cap_w is None:
+        return f"no cap better than the limit found on arrival ({metric})"
+    return f"best at {cap_w:g} W ({metric})"
+
+
+def ago(seconds: float) -> str:
+    """`2 days ago`."""
+    for unit, length_s in _UNITS:
+        count = int(seconds // length_s)
+        if count:
+            return f"{count} {unit}{'s' * (count != 1)} ago"
+    return "just now"

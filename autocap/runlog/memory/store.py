@@ -15,7 +15,7 @@ from pathlib import Path
 from autocap.errors import MemoryUnavailable
 from autocap.job.invoking_user import InvokingUser
 from autocap.runlog.memory.entry import KEY_DIGITS, MOST_BYTES, Entry, from_bytes, to_bytes
-from autocap.runlog.whole_file import TEMPORARY, put
+from autocap.runlog.output_directory import TEMPORARY, put
 
 log = logging.getLogger(__name__)
 MOST_ENTRIES, MOST_BYTES_IN_ALL = 256, 4 << 20

@@ -1,12 +1,25 @@
-"""When a source is read again, and what there is to say of it then."""
+"""When a source is read again, and what there is to say of it then.
+
+`main` is the process that reads sources for a session, so that nothing a file system, command or server does delays its
+loop. It is told its sources as words, KIND SOURCE each, and prints a line of JSON whenever there is something to say.
+"""
 
 import math
 import os
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autocap.config.sources import Sources
+from autocap.events.quote import CARBON, PRICE
 from autocap.session.prices.reading import FILE, read_source
 from autocap.session.prices.series import Series, SourceRefused
+from autocap.text import printable_json
+from autocap.wire.codec import decode, encode
+from autocap.wire.json_lines import parse
+from autocap.wire.line_process import MOST_BYTES, LineProcess, write_whole
 
 LOOK_S = 1.0  # between two looks
 _ASK_S, _RETRY_S = 300.0, 60.0  # between two questions to a program or service; after one that failed
@@ -16,25 +29,11 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a source says, as it goes from one process to the other: a series, step by step, or what is wrong with it.
-
-    at_s, values: as `Series.steps` has them. trouble: a sentence, "" for none.
-    """
+    """What a source says, as it goes from one process to the other: a series, or what is wrong with it, a sentence."""
 
     kind: str
     trouble: str = ""
-    currency: str | None = None
-    at_s: tuple[float, ...] = ()
-    values: tuple[float | None, ...] = ()
-    until_s: float = 0.0
-
-    @property
-    def series(self) -> Series:
-        """The series. Raises ValueError where there is none."""
-        steps = tuple(zip(self.at_s, self.values, strict=True))
-        if not steps:
-            raise ValueError("nothing is said")
-        return Series(kind=self.kind, currency=self.currency, steps=steps, until_s=self.until_s)
+    series: Series | None = None
 
 
 class Watched:
@@ -61,7 +60,8 @@ class Watched:
         if not (self._has_changed() or wall_s >= self._due_s):
             return None
         try:
-            said, after_s = _saying(self._read(self._source, self.kind, wall_s).from_now(wall_s)), _ASK_S
+            series = self._read(self._source, self.kind, wall_s).from_now(wall_s)
+            said, after_s = Said(kind=self.kind, series=series), _ASK_S
         except SourceRefused as error:
             said, after_s = Said(kind=self.kind, trouble=str(error)), _RETRY_S
         except Exception as error:  # noqa: BLE001 - said in a sentence, and tried again
@@ -84,19 +84,66 @@ class Watched:
         return True
 
 
-def _saying(series: Series) -> Said:
-    return Said(
-        kind=series.kind,
-        currency=series.currency,
-        at_s=tuple(at_s for at_s, _ in series.steps),
-        values=tuple(value for _, value in series.steps),
-        until_s=series.until_s,
-    )
-
-
 def _stamp(path: str) -> Stamp | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def main(words: Sequence[str]) -> None:
+    """Until it is ended."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    threads = [threading.Thread(target=_watch, args=(Watched(kind, source),)) for kind, source in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+_printing = threading.Lock()
+
+
+def _watch(watched: Watched) -> None:
+    while True:
+        said = watched.look(time.time())
+        if said is not None:
+            line = f"{printable_json(encode(said))}\n".encode()
+            with _printing:
+                write_whole(sys.stdout.fileno(), line)
+        time.sleep(LOOK_S)
+
+
+class Feed:
+    """Reads sources in a process beside us, which ends with us. Raises OSError where none can be started.
+
+    sources: as given, by kind.
+    """
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.sources = sources
+        self._reader = LineProcess(
+            "autocap.session.prices.watching", [word for pair in self.sources.items() for word in pair]
+        )
+        self._over = False
+
+    def news(self) -> list[Said]:
+        """What has been said since the last time."""
+        if self._over:
+            return []
+        found = [decode(Said, parse(line, MOST_BYTES)) for line in self._reader.take()]
+        if self._reader.ended and not found:
+            self._over = True
+            found += [Said(kind=kind, trouble="the process that reads prices has ended") for kind in self.sources]
+        return found
+
+    def close(self) -> None:
+        """End it with all that it started."""
+        self._reader.close()
+
+
+def by_kind(sources: Sources) -> dict[str, str]:
+    """Those that there are."""
+    given = {PRICE: sources.energy_price, CARBON: sources.carbon}
+    return {kind: source for kind, source in given.items() if source is not None}

@@ -8,7 +8,7 @@ import pytest
 from autocap.plugins.fleet.reports.nodes import section
 from autocap.reports.document import Table
 from autocap.reports.summary.record import DeviceSummary, GpuSummary
-from autocap.reports.wording import granted, limits
+from autocap.reports.wording import granted
 
 
 def gpu(index: int, node: str, *, restored: bool | None = True, original_w: float | None = 250.0) -> GpuSummary:
@@ -49,13 +49,13 @@ def test_a_row_a_node() -> None:
         ("b", "2", "A100", "250", "1 of 2 on record as put back"),
         ("c", "1", "A100", "250", "left to the node, not known here"),
     )
-    assert [row[0] for row in limits.of_devices(device).rows] == ["0 of a", "1 of a", "0 of b", "1 of b", "0 of c"]
+    assert [row[0] for row in granted.of_devices(device).rows] == ["0 of a", "1 of a", "0 of b", "1 of b", "0 of c"]
 
 
 def test_one_machine_has_no_such_table() -> None:
     device = DeviceSummary(kind="nvml", emulated=False, gpus=(replace(gpu(0, "a"), node=""),))
     assert shown(device) == []
-    assert limits.of_devices(device).rows[0][0] == "0"
+    assert granted.of_devices(device).rows[0][0] == "0"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.plugins.recur.cost import Spent, cost, require_metric
+from autocap.plugins.recur.record import Spent, cost, require_metric
 
 
 def test_a_price_counts_by_the_whole_run_and_not_where_it_moves() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from autocap.errors import RunDirectoryError
-from autocap.plugins.recur import cli as recur
 from autocap.plugins.recur.store import FILE
+from autocap.reports.document import Document
+from autocap.reports.rendering import Presentation, write_page
 from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
 from tests.doubles.waiting import eventually
 
@@ -203,11 +204,12 @@ def test_root_follows_no_link_of_another_user_to_where_a_page_or_a_picture_goes(
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "page.html").symlink_to(precious)
-    for path in (theirs / "page.html", theirs / "new.html"):
+    report = Presentation(document=Document(headline="", body=(), job=(("", ""),)), pictures=tuple, result=None)
+    for name in ("page.html", "new.html"):
         with pytest.raises(RunDirectoryError, match="output directories of other users are refused for root"):
-            recur._write(path, b"<svg>")
-    recur._write(mine / "page.html", b"<svg>")  # put there instead of the link, whoever made it
-    assert (mine / "page.html").read_bytes() == b"<svg>"
+            write_page(theirs, report, name)
+    write_page(mine, report, "page.html")  # put there instead of the link, whoever made it
+    assert (mine / "page.html").read_text() == report.page
     assert not (mine / "page.html").is_symlink()
     assert precious.read_text() == "root's own"
     assert sorted(os.listdir(theirs)) == ["page.html"]

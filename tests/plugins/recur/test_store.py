@@ -13,9 +13,8 @@ import pytest
 from autocap.errors import RecurrenceUnavailable
 from autocap.events import MetricInfo
 from autocap.metrics import Metric
-from autocap.plugins.recur.cost import Spent
 from autocap.plugins.recur.history import Outcome, Rules
-from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
+from autocap.plugins.recur.record import JobSettings, KeptRecurrence, Spent, past
 from autocap.plugins.recur.store import FILE, RecurStore, Registered
 
 SETTINGS = JobSettings(

@@ -7,9 +7,8 @@ import pytest
 
 from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.plugins.recur.command import filled, require
-from autocap.plugins.recur.config import RecurConfig
-from autocap.plugins.recur.cost import Spent, cost, cost_stderr
+from autocap.plugins.recur.config import RecurConfig, filled, require_places
+from autocap.plugins.recur.record import Spent, cost, cost_stderr
 from autocap.plugins.recur.target import target
 from autocap.progress.values import OF_OUTPUT
 
@@ -66,7 +65,7 @@ def test_the_batch_size_and_the_scale_of_the_learning_rate_are_filled_in() -> No
 )
 def test_a_command_without_its_places_is_refused(words: tuple[str, ...], rule: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
-        require(words, rule)
+        require_places(words, rule)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from autocap.errors import TrackerUnavailable
 from autocap.integrations.tuned import Tuned
-from autocap.plugins import trackers as tracking
+from autocap.plugins.trackers import process as tracking
 from autocap.plugins.trackers.process import Tracker, await_end
 from tests.cli.test_cli import EMULATED, Cli, here
 from tests.doubles.told import told

@@ -335,7 +335,7 @@ import sys
 import wandb
 from pathlib import Path
 from threading import Event
-from autocap.plugins.trackers.follow import follow
+from autocap.plugins.trackers.rows import follow
 from autocap.plugins.trackers.sink import joined_sink
 
 run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))

@@ -10,7 +10,7 @@ import pytest
 
 from autocap.errors import MemoryUnavailable
 from autocap.job.invoking_user import InvokingUser
-from autocap.runlog import whole_file
+from autocap.runlog import output_directory
 from autocap.runlog.memory import store as store_module
 from autocap.runlog.memory.entry import Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
@@ -151,7 +151,7 @@ def test_where_nothing_can_be_kept_that_is_an_error_and_nothing_is_left(store, t
     def full(file: FileIO, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_file, "write", full)
+    monkeypatch.setattr(output_directory, "write", full)
     with pytest.raises(MemoryUnavailable, match="No space left on device"):
         store.write(replace(made, runs=7))
     assert store.read(made.key) == made

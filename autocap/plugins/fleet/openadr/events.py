@@ -15,7 +15,7 @@ from autocap.config.values import plain, shown
 from autocap.plugins.fleet.budget.schedule import LEAST_W, MOST_W
 from autocap.plugins.fleet.openadr.durations import Duration, duration
 from autocap.plugins.fleet.openadr.spans import Span
-from autocap.runlog.input_rows import moment
+from autocap.runlog.input_file import moment
 from autocap.text import printable
 from autocap.wire.json_lines import Json
 

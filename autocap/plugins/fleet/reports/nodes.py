@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from autocap.events import Event
 from autocap.reports.document import Table
 from autocap.reports.summary.record import GpuSummary, Summary
-from autocap.reports.wording.limits import FATES
+from autocap.reports.wording.granted import FATES
 
 
 def section(summary: Summary, events: Sequence[Event]) -> Iterator[Table]:

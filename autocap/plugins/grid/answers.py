@@ -1,47 +1,31 @@
-"""What services answer with: values, each from a moment to another one."""
+"""What services answer with: values, each from a moment on."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 
-from autocap.runlog.input_rows import moment
+from autocap.runlog.input_file import moment
 from autocap.session.prices.series import Series, SourceRefused
 
+Value = tuple[float, float | None]  # from when on, seconds since 1970; per kWh, `None` where there is none
 _LARGEST = 1e6  # money or grams per kWh
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """from_s, to_s: seconds since 1970. value: per kWh; `None` where there is none."""
-
-    from_s: float
-    to_s: float
-    value: float | None
-
-
-def series_of(kind: str, currency: str | None, spans: Iterable[Span]) -> Series:
-    """Between spans that do not meet nothing is known. Raises ValueError for none, and for those that overlap."""
-    known = sorted(spans, key=lambda span: span.from_s)
+def series_of(kind: str, currency: str | None, values: Iterable[Value], usual_s: float) -> Series:
+    """Values that each hold until the next, but no longer than usual, seconds. Raises ValueError for none, and for two
+    of the same time."""
+    known = sorted(values, key=lambda value: value[0])
     if not known:
         raise ValueError("no values")
-    steps: list[tuple[float, float | None]] = []
-    for one, other in pairwise((*known, None)):
-        assert one is not None  # the last alone is none
-        steps.append((one.from_s, one.value))
-        if other is not None and one.to_s > other.from_s:
+    steps = known[:1]
+    for (before_s, _), (from_s, value) in pairwise(known):
+        if from_s == before_s:
             raise ValueError("values overlap")
-        if other is not None and one.to_s < other.from_s:
-            steps.append((one.to_s, None))
-    return Series(kind=kind, currency=currency, steps=tuple(steps), until_s=known[-1].to_s)
-
-
-def at_moments(values: Sequence[tuple[float, float | None]], usual_s: float) -> Iterator[Span]:
-    """Values that each hold until the next, but no longer than usual, seconds."""
-    for (from_s, value), after in zip(values, (*values[1:], None), strict=True):
-        to_s = from_s + usual_s if after is None else min(after[0], from_s + usual_s)
-        yield Span(from_s=from_s, to_s=to_s, value=value)
+        if from_s > before_s + usual_s:
+            steps.append((before_s + usual_s, None))
+        steps.append((from_s, value))
+    return Series(kind=kind, currency=currency, steps=tuple(steps), until_s=known[-1][0] + usual_s)
 
 
 @contextmanager
