@@ -80,12 +80,11 @@ def _no(name: str, error: ActuatorUnavailable) -> Setter:
 
 
 def _zeusd(where: str, address: str) -> Setter:
-    from autocap.devices.nvml.library import PciAddress
     from autocap.devices.nvml.zeusd import Zeusd  # with HTTP
 
     service = Zeusd.usual()
     try:
-        service.require({where: PciAddress.parse(address)})
+        service.require({where: address})
     except ActuatorUnavailable as error:
         return _no("zeusd", error)
     return Setter(name="zeusd", settable=True, why=f"zeusd at {service.address} sets it")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autocap.devices import outside_limits
-from autocap.devices.nvml import NvmlLimits
+from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.zeusd import Zeusd, usual_address
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
 from bench.nvml_emulation import machine

@@ -7,25 +7,12 @@ GPU that it may see.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from autocap.devices.names import Named, _begins, _ordered
+from autocap.devices.names import _begins, _ordered
+from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceShared
 
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
-
-
-class InstalledGpu(Named, Protocol):
-    """How one GPU of the machine differs from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def minor_number(self) -> int | None: ...
-
-    @property
-    def mig(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +20,7 @@ class Listing:
     """One GPU, and the PIDs that the driver lists as computing on it: ours, the host's or a container's numbers. told:
     whether it lets us know which they are."""
 
-    gpu: InstalledGpu
+    gpu: NvmlGpu
     pids: tuple[int, ...]
     told: bool = True
 
@@ -162,7 +149,7 @@ def refuse_strangers(found: Sequence[Stranger]) -> None:
     )
 
 
-def visible(gpus: Sequence[InstalledGpu], text: str | None, order: str | None) -> frozenset[str] | None:
+def visible(gpus: Sequence[NvmlGpu], text: str | None, order: str | None) -> frozenset[str] | None:
     """The UUIDs that CUDA_VISIBLE_DEVICES leaves; `None` where it does not say (unset, or numbers in an order that
     is not the driver's). As CUDA does, everything from the first entry that fits no GPU on is ignored."""
     if text is None:
@@ -199,7 +186,7 @@ def _is_jobs(pid: int, job: Sequence[ProcessFacts], others: Sequence[ProcessFact
     return any(pid in process.ns_pids for process in job)
 
 
-def _opened(gpus: Sequence[InstalledGpu], process: ProcessFacts) -> frozenset[str]:
+def _opened(gpus: Sequence[NvmlGpu], process: ProcessFacts) -> frozenset[str]:
     """The GPUs that a CUDA process has open. Raises DeviceError where that does not say which it uses."""
     opened = frozenset(gpu.uuid for gpu in gpus if gpu.minor_number in process.minors)
     allowed = visible(gpus, process.visible, process.order)

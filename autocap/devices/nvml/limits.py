@@ -11,9 +11,9 @@ import pynvml
 
 from autocap.devices.base import EnforcingPort, require_inside
 from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call
-from autocap.devices.nvml.held import HeldLimits, LimitedGpu, same_request
+from autocap.devices.nvml.held import HeldLimits, same_request
 from autocap.devices.nvml.library import Library, open_library
-from autocap.devices.nvml.state import to_milliwatts
+from autocap.devices.nvml.state import LimitState, to_milliwatts
 from autocap.errors import LimitNotPermitted, LimitRefused
 from autocap.job.processes import ProcessId
 
@@ -21,13 +21,13 @@ _NOT_SUPPORTED = 3
 _TRIES = 2
 
 
-Look = Callable[[LimitedGpu, float, float | None], LimitRefused | None]
+Look = Callable[[LimitState, float, float | None], LimitRefused | None]
 
 
 class Requester(Protocol):
     """Has a limit requested: through NVML, or by a service that may."""
 
-    def __call__(self, gpu: LimitedGpu, cap_w: float) -> None:
+    def __call__(self, gpu: LimitState, cap_w: float) -> None:
         """Raises LimitRefused, or NvmlError for what may go well the next time."""
 
 
@@ -65,10 +65,10 @@ class NvmlLimits(EnforcingPort):
 
     def _set(self, uuid: str, cap_w: float, look: Look) -> None:
         gpu = self._held.gpu(uuid)
-        require_inside(cap_w, *(gpu.state.bounds_w() or (0.0, math.inf)), gpu.where)
+        require_inside(cap_w, *(gpu.bounds_w() or (0.0, math.inf)), gpu.where)
         if cap_w == math.inf:
             raise LimitRefused(f"cap {cap_w:g} W is no power limit; choose a number of watts")
-        before_w = gpu.state.requested_w()
+        before_w = gpu.requested_w()
         problem: LimitRefused | NvmlError | None = None
         for attempt in range(_TRIES):
             try:
@@ -92,7 +92,7 @@ class NvmlLimits(EnforcingPort):
             self._library.close()
 
 
-def request_limit(gpu: LimitedGpu, cap_w: float) -> None:
+def request_limit(gpu: LimitState, cap_w: float) -> None:
     """Request a limit through NVML, as `Requester` has it."""
     what = f"setting {gpu.where} to {cap_w:g} W"
     try:
@@ -110,9 +110,9 @@ def request_limit(gpu: LimitedGpu, cap_w: float) -> None:
         raise
 
 
-def _is_third(gpu: LimitedGpu, cap_w: float, before_w: float | None) -> bool:
+def _is_third(gpu: LimitState, cap_w: float, before_w: float | None) -> bool:
     """Whether neither the limit that was there before nor the one asked for is requested."""
-    requested_w = gpu.state.requested_w()
+    requested_w = gpu.requested_w()
     if requested_w is None or before_w is None:
         return False
     return not same_request(requested_w, cap_w) and not same_request(requested_w, before_w)

@@ -28,7 +28,7 @@ class LimitState:
     """
 
     def __init__(self, handle: object, where: str) -> None:
-        self._handle, self._where = handle, where
+        self.handle, self.where = handle, where
         self.denied = False  # the driver keeps one of them from us
 
     def requested_w(self) -> float | None:
@@ -45,7 +45,7 @@ class LimitState:
 
     def bounds_w(self) -> tuple[float, float] | None:
         """The lowest and highest limit that the GPU accepts."""
-        what = f"reading the power limit range of {self._where}"
+        what = f"reading the power limit range of {self.where}"
         bounds = self._offered(what, pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         return None if bounds is None else (to_watts(bounds[0]), to_watts(bounds[1]))
 
@@ -60,7 +60,7 @@ class LimitState:
 
     def _limit(self, which: str, getter: Callable[[object], int], field: int | None = None) -> float | None:
         """One limit: its field where it has one that says something, else by NVML's older function."""
-        what = f"reading the {which} power limit of {self._where}"
+        what = f"reading the {which} power limit of {self.where}"
         limit_w = None if field is None else self._field(what, field)
         if limit_w is not None:
             return limit_w
@@ -69,7 +69,7 @@ class LimitState:
 
     def _offered(self, what: str, getter: Callable[[object], T]) -> T | None:
         try:
-            return call(what, getter, self._handle)
+            return call(what, getter, self.handle)
         except NvmlError as error:
             self.denied |= error.code == NO_PERMISSION
             if error.absent:
@@ -78,7 +78,7 @@ class LimitState:
 
     def _field(self, what: str, field: int) -> float | None:
         try:
-            (answer,) = read_fields(what, self._handle, [(field, GPU_SCOPE)])
+            (answer,) = read_fields(what, self.handle, [(field, GPU_SCOPE)])
             if answer.code != 0:
                 raise NvmlError(what, answer.code)
         except NvmlError as error:

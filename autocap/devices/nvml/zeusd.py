@@ -7,6 +7,7 @@ for GPUs mean nothing to us: a GPU is found by its PCI address, anew before each
 import http.client
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,10 +15,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlencode
 
-from autocap.devices.nvml.held import LimitedGpu
-from autocap.devices.nvml.library import PciAddress, open_library, pci_address
+from autocap.devices.nvml.library import open_library, pci_address
 from autocap.devices.nvml.limits import NvmlLimits
-from autocap.devices.nvml.state import to_milliwatts
+from autocap.devices.nvml.state import LimitState, to_milliwatts
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
 from autocap.text import printable
 
@@ -26,6 +26,7 @@ _USUAL = "/run/zeusd/zeusd.sock"
 _SOCKET, _HOST, _TOKEN = "ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT", "ZEUSD_TOKEN"  # as its own client has them
 _GROUP = "gpu-control"  # of its requests, the one that sets limits
 _WITHIN_S = 5.0
+_PCI_ADDRESS = re.compile(r"(?:0000)?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?")
 _MOST_BYTES, _SHOWN = 1 << 20, 200  # of an answer
 _SAYINGS = {401: f"does not take the token ({_TOKEN})", 403: f"grants no {_GROUP} to the token ({_TOKEN})"}
 _SAYINGS |= {404: f"does not grant {_GROUP}"}
@@ -38,9 +39,10 @@ def usual_address(environ: Mapping[str, str] = os.environ) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """ids: zeusd's own numbers of the GPUs it has. may_set: it grants setting limits. needs_token: to anybody?"""
+    """ids: zeusd's own numbers of the GPUs it has, by PCI address. may_set: it grants setting limits. needs_token: to
+    anybody?"""
 
-    ids: Mapping[PciAddress, int]
+    ids: Mapping[str, int]
     may_set: bool
     needs_token: bool
 
@@ -55,7 +57,7 @@ class Zeusd:
     def usual(environ: Mapping[str, str] = os.environ) -> "Zeusd":
         return Zeusd(usual_address(environ), environ.get(_TOKEN) or None)
 
-    def require(self, gpus: Mapping[str, PciAddress | None]) -> None:
+    def require(self, gpus: Mapping[str, str | None]) -> None:
         """Raises ActuatorUnavailable, with what is missing, where it would not set the limits of these GPUs.
 
         gpus: by what messages call them.
@@ -76,12 +78,12 @@ class Zeusd:
             groups, gpus, needs_token = body["enabled_api_groups"], body["gpus"], body.get("auth_required") is True
             if not isinstance(groups, list) or not isinstance(gpus, list):
                 raise TypeError("its GPUs or API groups are no list")
-            ids = {PciAddress.parse(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
+            ids = {_as_lspci(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
         except (ValueError, KeyError, TypeError) as error:
             raise ActuatorUnavailable(f"{self._where} does not answer as zeusd does: {error}") from error
         return Found(ids=ids, may_set=_GROUP in groups, needs_token=needs_token)
 
-    def __call__(self, gpu: LimitedGpu, cap_w: float) -> None:
+    def __call__(self, gpu: LimitState, cap_w: float) -> None:
         """Request a limit, as `Requester` has it, and wait until it was set. Raises LimitRefused."""
         try:
             address, found = pci_address(gpu.handle, gpu.where), self.discover()
@@ -157,6 +159,14 @@ def _object(data: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _as_lspci(address: str) -> str:
+    """A PCI address that may be written as NVML does, 00000000:3B:00.0. Raises ValueError."""
+    match = _PCI_ADDRESS.fullmatch(address.lower())
+    if match is None:
+        raise ValueError(f"'{printable(address)}' is no PCI address, such as 0000:3b:00.0")
+    return f"{match[1]}.0"
 
 
 def _is_this_machine(host: str) -> bool:

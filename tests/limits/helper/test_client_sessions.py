@@ -26,7 +26,7 @@ HOLDER = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from autocap.devices.nvml import open_library
+from autocap.devices.nvml.library import open_library
 from autocap.devices.nvml.held import HeldLimits
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.connection import connect
