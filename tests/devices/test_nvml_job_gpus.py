@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.devices.names import named
+from autocap.devices.inventory import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceUnavailable

@@ -8,7 +8,7 @@ GPU that it may see.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autocap.devices.names import _begins, _ordered
+from autocap.devices.inventory import begins, in_order
 from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceShared
 
@@ -78,13 +78,13 @@ def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Seque
     gpus = [listing.gpu for listing in listings]
     computing = {x.gpu.uuid for x in listings if any(_is_jobs(pid, job, others) for pid in x.pids)}
     if computing:
-        return JobGpus(uuids=_ordered(gpus, computing), computing=True, evidence="the driver lists it as computing")
+        return JobGpus(uuids=in_order(gpus, computing), computing=True, evidence="the driver lists it as computing")
     opened: set[str] = set()
     for process in job:
         if process.cuda:
             opened |= _opened(gpus, process)
     if opened:
-        return JobGpus(uuids=_ordered(gpus, opened), computing=False, evidence="it has the device files open")
+        return JobGpus(uuids=in_order(gpus, opened), computing=False, evidence="it has the device files open")
     hidden = next((process for process in job if not process.readable), None)
     if hidden is not None:
         raise DeviceError(
@@ -164,7 +164,7 @@ def visible(gpus: Sequence[NvmlGpu], text: str | None, order: str | None) -> fro
             fitting = [gpu.uuid for gpu in gpus if gpu.index == int(entry)]
         else:
             prefix = entry.removeprefix("MIG-").partition("/")[0]
-            fitting = [gpu.uuid for gpu in gpus if prefix and _begins(gpu, prefix)]
+            fitting = [gpu.uuid for gpu in gpus if prefix and begins(gpu, prefix)]
         if len(fitting) != 1:
             break
         found += fitting

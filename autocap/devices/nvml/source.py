@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
-from autocap.devices.names import named
+from autocap.devices.inventory import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice

@@ -11,7 +11,6 @@ import re
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlencode
 
@@ -37,16 +36,6 @@ def usual_address(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(_SOCKET) or environ.get(_HOST) or _USUAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """ids: zeusd's own numbers of the GPUs it has, by PCI address. may_set: it grants setting limits. needs_token: to
-    anybody?"""
-
-    ids: Mapping[str, int]
-    may_set: bool
-    needs_token: bool
-
-
 class Zeusd:
     """One zeusd. address: as `usual_address` gives it. token: `None` without one."""
 
@@ -62,17 +51,18 @@ class Zeusd:
 
         gpus: by what messages call them.
         """
-        found = self.discover()
-        if not found.may_set:
+        ids, groups, needs_token = self._discovered()
+        if _GROUP not in groups:
             raise ActuatorUnavailable(f"{self._where} {_SAYINGS[404]}; its administrator enables that API group")
-        if found.needs_token and self._token is None:
+        if needs_token and self._token is None:
             raise ActuatorUnavailable(f"{self._where} asks for a token; set {_TOKEN}")
         for where, address in gpus.items():
-            if address not in found.ids:
+            if address not in ids:
                 raise ActuatorUnavailable(f"{self._where} does not have {where} ({address or 'PCI address unknown'})")
 
-    def discover(self) -> Found:
-        """What it has and grants. Raises ActuatorUnavailable."""
+    def _discovered(self) -> tuple[dict[str, int], list[object], bool]:
+        """Its own numbers of the GPUs it has, by PCI address; what it grants, and whether to tokens alone. Raises
+        ActuatorUnavailable."""
         try:
             body = self._answer("GET", "/discover", {})
             groups, gpus, needs_token = body["enabled_api_groups"], body["gpus"], body.get("auth_required") is True
@@ -81,15 +71,15 @@ class Zeusd:
             ids = {_as_lspci(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
         except (ValueError, KeyError, TypeError) as error:
             raise ActuatorUnavailable(f"{self._where} does not answer as zeusd does: {error}") from error
-        return Found(ids=ids, may_set=_GROUP in groups, needs_token=needs_token)
+        return ids, groups, needs_token
 
     def __call__(self, gpu: LimitState, cap_w: float) -> None:
         """Request a limit, as `Requester` has it, and wait until it was set. Raises LimitRefused."""
         try:
-            address, found = pci_address(gpu.handle, gpu.where), self.discover()
-            if address is None or address not in found.ids:
+            address, (ids, _, _) = pci_address(gpu.handle, gpu.where), self._discovered()
+            if address is None or address not in ids:
                 raise ActuatorUnavailable(f"{self._where} does not have it ({address or 'PCI address unknown'})")
-            self._set(found.ids[address], to_milliwatts(cap_w))
+            self._set(ids[address], to_milliwatts(cap_w))
         except ActuatorUnavailable as error:
             raise LimitRefused(f"cap {cap_w:g} W was not set on {gpu.where}: {error}") from error
 

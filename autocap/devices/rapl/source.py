@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
-from autocap.devices.names import named
+from autocap.devices.inventory import named
 from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.packages import RaplPackage, list_packages
