@@ -11,9 +11,8 @@ from autocap.devices.base import Notes, require_settable
 from autocap.devices.measured_windows import WINDOWS_S, sensor_of
 from autocap.devices.nvml.calls import NvmlError, offered
 from autocap.devices.nvml.card import Card, PowerQuery
-from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu
-from autocap.devices.nvml.limits import NvmlLimits, Requester
+from autocap.devices.nvml.limits import HeldLimits, NvmlLimits, Requester
 from autocap.devices.nvml.probe import WATCH_S, SensorProbe, probe_sensors
 from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable

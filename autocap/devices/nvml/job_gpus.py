@@ -50,14 +50,10 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpus:
-    """The GPUs of a job, in the driver's order. computing: the driver says so; else only device files do.
-
-    evidence: how that is known, for the user.
-    """
+    """The GPUs of a job, in the driver's order. computing: the driver says so; else device files or the load do."""
 
     uuids: tuple[str, ...]
     computing: bool
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +74,13 @@ def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Seque
     gpus = [listing.gpu for listing in listings]
     computing = {x.gpu.uuid for x in listings if any(_is_jobs(pid, job, others) for pid in x.pids)}
     if computing:
-        return JobGpus(uuids=in_order(gpus, computing), computing=True, evidence="the driver lists it as computing")
+        return JobGpus(uuids=in_order(gpus, computing), computing=True)
     opened: set[str] = set()
     for process in job:
         if process.cuda:
             opened |= _opened(gpus, process)
     if opened:
-        return JobGpus(uuids=in_order(gpus, opened), computing=False, evidence="it has the device files open")
+        return JobGpus(uuids=in_order(gpus, opened), computing=False)
     hidden = next((process for process in job if not process.readable), None)
     if hidden is not None:
         raise DeviceError(
@@ -114,7 +110,7 @@ def by_load(
     seen = reachable(listings, job)
     came = [uuid for uuid in sorted(seen) if now.get(uuid) and (len(seen) == 1 or before.get(uuid) is False)]
     if len(came) == 1:
-        return JobGpus(uuids=tuple(came), computing=False, evidence="it is loaded since the job began")
+        return JobGpus(uuids=tuple(came), computing=False)
     found = f"{len(came)} have come" if came else "none has come"
     since = f", and of the {len(seen)} that the job may see {found} into use since it began" if before else ""
     raise DeviceError(
