@@ -53,11 +53,6 @@ class ProcessCalls:
         """Calls so far, by what was last read."""
         return self._ended_calls + sum(one.last[0] for one in self._watched.values() if one.last is not None)
 
-    @property
-    def size(self) -> int:
-        """Threads that are watched."""
-        return len(self._watched)
-
     def read(self) -> ProcessSteps | None:
         """Its calls so far; `None` before the first."""
         before = None
