@@ -9,17 +9,18 @@ import pynvml
 
 from autocap.clock import Clock
 from autocap.devices.nvml.calls import NvmlError, call
-from autocap.devices.nvml.fields import (
+from autocap.devices.nvml.library import Library
+from autocap.devices.nvml.state import (
     ENFORCED_LIMIT,
     GPU_SCOPE,
     INSTANT_POWER,
     MODULE_SCOPE,
     REQUESTED_LIMIT,
     FieldValue,
+    LimitState,
     read_fields,
+    to_watts,
 )
-from autocap.devices.nvml.library import Library
-from autocap.devices.nvml.state import LimitState, to_watts
 from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 from autocap.errors import DeviceUnavailable
 from autocap.records import Reading
