@@ -30,7 +30,8 @@ import numpy as np
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.plugins.fleet.config import Policy

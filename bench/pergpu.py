@@ -14,7 +14,9 @@ import numpy as np
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.records import Measurement

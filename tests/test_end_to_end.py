@@ -3,7 +3,7 @@
 import numpy as np
 
 from autocap.config import TuneConfig
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from bench.simulation.jobs import regret_pct, seed_profiles, tune
 

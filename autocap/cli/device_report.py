@@ -1,13 +1,78 @@
-"""What `autocap devices` says of a machine, and its JSON."""
+"""What `autocap devices` says of a machine, and its JSON: its devices, and who could set their limits (we ourselves,
+the helper, zeusd), with what each lacks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autocap import registry
-from autocap.cli.device_setters import Setter, Setters, together
 from autocap.devices.inventory import DescribedDevice, SensorSeen
-from autocap.errors import DeviceError
+from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
+from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.protocol import Offer, socket_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setter:
+    """name: as --actuator has it. settable: whether it could set the limit. why: a sentence. there: it is at all."""
+
+    name: str
+    settable: bool | Literal["unknown"]
+    why: str
+    there: bool = True
+
+
+class Setters:
+    """The helper and zeusd of this machine, each asked once."""
+
+    def __init__(self) -> None:
+        self._path = socket_path()
+        self._offers: dict[str, Offer] = {}
+        self._no_helper: Setter | None = None
+        try:
+            self._offers = offers_at(self._path)
+        except ActuatorUnavailable as error:
+            self._no_helper = _no("helper", error)
+
+    def of(self, one: DescribedDevice) -> tuple[Setter, ...]:
+        """Those of a device, in the order in which `--actuator auto` takes them."""
+        own, device = Setter(name="direct", settable=one.direct.answer, why=one.direct.why), one.device
+        if device.obstacle is not None:
+            return (own,)
+        zeusd = () if device.address is None else (_zeusd(device.where, device.address),)
+        return (own, self._helper(device.uuid), *zeusd)
+
+    def _helper(self, uuid: str) -> Setter:
+        if self._no_helper is not None:
+            return self._no_helper
+        offer = self._offers.get(uuid)
+        if offer is None:
+            return Setter(name="helper", settable=False, why=f"the helper at {self._path} does not have this device")
+        if not offer.allowed:
+            return Setter(
+                name="helper", settable=False, why=f"the helper at {self._path} does not lend it: {offer.why}"
+            )
+        bounds = f", from {offer.min_w:g} W to {offer.max_w:g} W" if None not in (offer.min_w, offer.max_w) else ""
+        lent = ""
+        if offer.lent_to is not None:
+            lent = f"; PID {offer.lent_to.pid} of user {offer.lent_to.uid} has it now"
+        why = f"the helper at {self._path} lends it{bounds}: {offer.why}{lent}"
+        return Setter(name="helper", settable=True, why=why)
+
+
+def _no(name: str, error: ActuatorUnavailable) -> Setter:
+    return Setter(name=name, settable=False, why=str(error), there=not isinstance(error, ActuatorAbsent))
+
+
+def _zeusd(where: str, address: str) -> Setter:
+    from autocap.devices.nvml.zeusd import Zeusd  # with HTTP
+
+    service = Zeusd.usual()
+    try:
+        service.require({where: address})
+    except ActuatorUnavailable as error:
+        return _no("zeusd", error)
+    return Setter(name="zeusd", settable=True, why=f"zeusd at {service.address} sets it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +91,24 @@ class Limited:
     settable_why: str
     setters: tuple[Setter, ...]
 
+    def others(self) -> tuple[str, ...]:
+        """What is worth saying of the other setters, where we may not set the limit ourselves: sentences."""
+        there = () if self.setters[0].settable is True else self.setters[1:]
+        return tuple(f"{one.name}: {one.why}" for one in there if one.there and one.why != self.settable_why)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu(Limited):
     persistence: bool | None = None
     mig: bool = False
     sensor: SensorSeen = field(default_factory=SensorSeen)
+
+    def troubles(self) -> Iterator[str]:
+        """What to know of it, apart from who may set its limit: sentences."""
+        if self.sensor.trouble is not None:
+            yield self.sensor.trouble
+        if self.persistence is False:
+            yield "persistence mode is off, so a limit is lost when nobody uses the GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +120,11 @@ class Package(Limited):
     window_s: float | None = None
     memory: bool = False
     trouble: str | None = None
+
+    def troubles(self) -> Iterator[str]:
+        """As of a GPU."""
+        if self.trouble is not None:
+            yield self.trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +168,10 @@ def here() -> DeviceReport:
 
 def _limited(one: DescribedDevice, setters: Setters) -> dict[str, Any]:
     device, who = one.device, setters.of(one)
-    settable, cap_range = together(who), device.cap_range
+    cap_range, best = (
+        device.cap_range,
+        next((one for answer in (True, "unknown") for one in who if one.settable == answer), who[0]),
+    )
     return {
         "index": device.index,
         "uuid": device.uuid,
@@ -96,8 +181,8 @@ def _limited(one: DescribedDevice, setters: Setters) -> dict[str, Any]:
         "cap_default_w": device.default_w,
         "cap_requested_w": device.requested_w,
         "cap_enforced_w": device.enforced_w,
-        "settable": settable.answer,
-        "settable_why": settable.why,
+        "settable": best.settable,
+        "settable_why": best.why,
         "setters": who,
     }
 

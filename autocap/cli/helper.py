@@ -90,7 +90,7 @@ class Helper:
 
 def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     """Until a signal says so."""
-    from autocap.cli.service_log import log, log_as_service
+    from autocap.cli.logging_setup import log, log_as_service
     from autocap.devices import lendable
     from autocap.limits import Guardian
     from autocap.limits.forked_watchdogs import ForkedWatchdogs

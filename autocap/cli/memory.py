@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from autocap.cli import options
+from autocap.cli.session import be_the_user
 from autocap.cli.settings import take
-from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
-from autocap.job.invoking_user import invoking_user
 from autocap.printing import columns, encoding_of, put, put_json
 from autocap.runlog.memory.entry import KEY_DIGITS, Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
@@ -57,6 +56,7 @@ class Memory:
         options.declare(parser, "memory", MemoryConfig)
 
     def run(self, args: argparse.Namespace) -> int:
+        be_the_user(args.typed)
         take(args, "memory")
         as_json = record_from(MemoryConfig, "memory", vars(args)).json
         wants_key = args.action != "list" and not args.all
@@ -66,8 +66,7 @@ class Memory:
             raise UsageError(f"a key is missing; `autocap memory list` shows them: autocap memory {args.action} KEY")
         if not wants_key and args.key is not None:
             raise UsageError(f"`autocap memory list` takes no key; write `autocap memory show {args.key}`")
-        place = default_place(invoking_user())
-        become_user(_load)
+        place = default_place(None)
         if place is None:
             raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
         store = MemoryStore(place)
@@ -128,8 +127,3 @@ def _forgotten(count: int, as_json: bool) -> None:
         put_json({"forgotten": count})
     else:
         put(f"forgotten: {count} job{'s' * (count != 1)}")
-
-
-def _load() -> None:
-    """What is loaded late, before root is given up."""
-    from autocap.reports import memory_list, text  # noqa: F401

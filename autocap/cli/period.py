@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap.cli.user_rights import become_user
+from autocap.cli.session import be_the_user
 from autocap.config import values
 from autocap.errors import AutocapError
 from autocap.job.blas_threads import one_thread
@@ -47,10 +47,10 @@ class Period:
         parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
+        be_the_user(args.typed)
         with one_thread():
             from autocap.runlog.traces import read
 
-        become_user(_load)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         with ExitStack() as opened:
@@ -100,14 +100,6 @@ def _drawer(folder: Path, parts: int, opened: ExitStack) -> "Callable[[int, Trac
         note(f"drew {path}")
 
     return draw
-
-
-def _load() -> None:
-    """What is imported late."""
-    from encodings import utf_8_sig  # noqa: F401 - of traces
-
-    from autocap.progress import period  # noqa: F401
-    from autocap.reports.figures import periods, svg  # noqa: F401
 
 
 def _place(folder: Path) -> OutputDirectory:

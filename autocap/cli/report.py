@@ -1,19 +1,16 @@
 """`autocap report`."""
 
 import argparse
-import io
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from autocap import registry
 from autocap.cli import options
+from autocap.cli.session import be_the_user
 from autocap.cli.settings import take
-from autocap.cli.user_rights import become_user
 from autocap.config import RunConfig, values
 from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import RunDirectoryError, UsageError
@@ -23,9 +20,12 @@ from autocap.printing import columns, encoding_of, note, put, put_json
 from autocap.runlog.directory import RUNS
 
 if TYPE_CHECKING:
+    from autocap.clock import Clock
+    from autocap.reports.live.plain import Reporter
     from autocap.reports.summary.record import Summary
 
 _RATES = ("energy_price", "currency", "carbon")
+_LOOK_EVERY_S = 1.0  # at a run that goes on
 _option = partial(CommandOption, "", commands=("report",))
 _rate = partial(CommandOption, "what a kWh costs and emits", commands=("report",))
 
@@ -104,6 +104,7 @@ class Report:
         options.declare(parser, "report", ReportConfig)
 
     def run(self, args: argparse.Namespace) -> int:
+        be_the_user(args.typed)
         take(args, "report")
         config = record_from(ReportConfig, "report", vars(args))
         _check(args.directories, config)
@@ -111,7 +112,6 @@ class Report:
         with one_thread():
             from autocap.cli import recorded_runs
 
-        become_user(load)
         damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
         if len(args.directories) == 2:
             _show_both(*args.directories, as_json=config.json, damaged=damaged)
@@ -208,38 +208,8 @@ def _summary(directory: Path, damaged: list[str]) -> "Summary":
     return summarise(events)
 
 
-def load() -> None:
-    """Make a report on nothing, which loads what one on a run needs."""
-    from encodings import utf_8_sig  # noqa: F401 - of samples
-
-    from rich.console import Console
-
-    from autocap.cli import follow, recorded_runs, slurm_books  # noqa: F401
-    from autocap.reports import comparison, html, text  # noqa: F401
-    from autocap.reports import slurm_books as _books  # noqa: F401
-    from autocap.reports.document import Document, Table
-    from autocap.reports.live import terminal  # noqa: F401
-    from autocap.reports.live.status import Status
-    from autocap.reports.live.view import View
-    from autocap.sweep import document  # noqa: F401
-
-    for kind in ("events", "records", "sections"):
-        for name in registry.ours(kind):
-            registry.load(kind, name)
-    for name in registry.plugged_in("sections"):
-        with suppress(Exception):  # which is said where it stands in the report
-            registry.load("sections", name)
-    table = Table(heading="", titles=("W", ""), rows=(("1", "kept"),))
-    empty = dict.fromkeys(("kicker", "headline", "aim", "label", "version"), "")
-    nothing = Document(**empty, remarks=(), facts=(), warnings=(), body=(table,), job=(("command", ""),))
-    text.lines(nothing)
-    html.page(nothing, ())
-    View(Console(file=io.StringIO())).lines(Status(), 0.0, text.WIDTH, 10)
-
-
 def _followed(directory: Path, as_json: bool, damaged: list[str]) -> list[Event]:
     """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
-    from autocap.cli.follow import follow
     from autocap.clock import MonotonicClock
     from autocap.reports.live import terminal
 
@@ -248,3 +218,35 @@ def _followed(directory: Path, as_json: bool, damaged: list[str]) -> list[Event]
         return follow(directory, reporter, MonotonicClock(), damaged.append)
     finally:
         reporter.close()
+
+
+def follow(run_dir: Path, reporter: "Reporter", clock: "Clock", damaged: Callable[[str], None]) -> list[Event]:
+    """Pass on to the reporter a run's events, old and new, until it has ended or was killed; all of its events.
+
+    Of a run that has ended already nothing is reported. damaged: is told of lines that are left out. Raises
+    RunDirectoryError where there is no such directory.
+    """
+    from autocap.runlog.event_log import EventTail, has_ended
+
+    found: list[Event] = []
+    with EventTail(run_dir, damaged) as tail:
+
+        def wait() -> bool:
+            reporter.tick(tail.now_s)
+            clock.wait_until(clock.now() + _LOOK_EVERY_S)
+            return True
+
+        for look, new in enumerate(tail.looks(wait)):
+            found += new
+            if look == 0 and has_ended(found):
+                return found
+            if look == 0 and not found:
+                reporter.say([f"waiting for the first event of a run in {run_dir}"])
+            for event in new:
+                reporter.event(event)
+        reporter.close()
+        if not has_ended(found):
+            reporter.say(
+                [f"the run was killed: nobody writes its events any more, the last one is of {tail.last_s:.0f} s"]
+            )
+        return found

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from autocap.cli.user_rights import become_user
+from autocap.cli.session import be_the_user
 from autocap.config import values
 from autocap.job.blas_threads import one_thread
 from autocap.printing import columns, encoding_of, put, put_json
@@ -26,13 +26,12 @@ class Runs:
         parser.add_argument("--json", action="store_true", help="print a list, with what does not fit into a line")
 
     def run(self, args: argparse.Namespace) -> int:
+        be_the_user(args.typed)
         with one_thread():
             from autocap.cli import recorded_runs
-            from autocap.cli.report import load
             from autocap.reports import run_list, text
             from autocap.wire.codec import encode
 
-        become_user(load)
         found = recorded_runs.past_runs(args.directory)
         if args.json:
             put_json([encode(one) for one in found])

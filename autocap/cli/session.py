@@ -1,4 +1,5 @@
-"""Where a session under sudo begins: as its user, beside a keeper that has root's rights (`limits.keeper.parting`)."""
+"""Under sudo, how a command goes on as its user (`limits.keeper.parting`): a session beside a keeper that has root's
+rights, and what sets no limit without one."""
 
 import os
 import sys
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def main(words: list[str]) -> NoReturn:
-    """words: the descriptors of its channel to the keeper and of what it is reached by, which no job is to have; what
-    the libraries' variable was, the command's own name, and the words behind it."""
+    """words: the descriptors of its channel to the keeper (-1 where there is none) and of what it is reached by, which
+    no job is to have; what the libraries' variable was, the command's own name, and the words behind it."""
     from autocap.cli import main as run
 
     descriptors, before, name, *told = words
@@ -27,8 +28,17 @@ def main(words: list[str]) -> NoReturn:
         os.set_inheritable(fd, False)
     own_python.changed_from(before)
     sys.argv = [name, *told]
-    adopt(channel)
+    if channel >= 0:
+        adopt(channel)
     sys.exit(run(told))
+
+
+def be_the_user(typed: "Sequence[str]") -> None:
+    """Under sudo, be the user from here on, before a file of theirs is looked at: this does not return then. typed: the
+    command line."""
+    user = invoking_user()
+    if user is not None:
+        start(user, None, typed)
 
 
 def part_under_sudo(
@@ -65,11 +75,14 @@ def refuse_nodes(nodes: str | None) -> None:
         )
 
 
-def start(user: InvokingUser, charge: "Charge", typed: "Sequence[str]") -> NoReturn:
-    """Be autocap with these words as the user, beside a keeper. Raises TargetError where that cannot be."""
-    from autocap.limits.keeper.parting import part
+def start(user: InvokingUser, charge: "Charge | None", typed: "Sequence[str]") -> NoReturn:
+    """Be autocap with these words as the user, beside a keeper with that charge. Raises TargetError where that cannot
+    be."""
+    from autocap.limits.keeper.parting import go_on_as, part
 
     try:
+        if charge is None:
+            go_on_as(user, typed)
         part(user, charge, typed)
     except OSError as error:
         raise TargetError(

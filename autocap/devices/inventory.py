@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 from autocap.clock import Clock
 from autocap.devices.base import LendableDevice, LimitPort
 from autocap.devices.permission import Settable
-from autocap.errors import DeviceError
+from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange, Reading
 
 
@@ -122,3 +122,40 @@ class HoldableInventory(Inventory, Protocol):
 
     def hold(self, uuids: Sequence[str], clock: Clock) -> HoldableDevice:
         """Some of them, opened."""
+
+
+class Named(Protocol):
+    """What --gpus calls a device of the machine by."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+
+def named(gpus: Sequence[Named], names: Sequence[str]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs (or CPU packages) that --gpus names by index, UUID or the beginning of one, in the driver's
+    order.
+
+    Raises DeviceUnavailable for a name that fits none or several.
+    """
+    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+    found = set()
+    for name in names:
+        fitting = [gpu.uuid for gpu in gpus if (str(gpu.index) == name if name.isdigit() else begins(gpu, name))]
+        if len(fitting) != 1:
+            what = "fits several" if fitting else "is not there"
+            raise DeviceUnavailable(f"--gpus {name} {what}; this machine has {there}")
+        found.update(fitting)
+    return in_order(gpus, found)
+
+
+def begins(gpu: Named, prefix: str) -> bool:
+    """Whether its UUID does."""
+    return gpu.uuid.lower().startswith(prefix.lower())
+
+
+def in_order(gpus: Sequence[Named], uuids: set[str]) -> tuple[str, ...]:
+    """Of these UUIDs, the driver's."""
+    return tuple(gpu.uuid for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids)

@@ -88,7 +88,10 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
             os.setresgid(user.gid, user.gid, user.gid)
             os.setresuid(user.uid, user.uid, 0)
         except OSError as error:  # a container that does not know this user
-            raise _cannot_be(user, error) from error
+            raise TargetError(
+                f"nothing can be done with the rights of user {user.uid} (SUDO_UID) here: {error.strerror}; run "
+                "autocap without sudo, or as root on purpose with SUDO_UID and SUDO_GID unset"
+            ) from error
         yield
     finally:
         os.setresuid(*uids)
@@ -117,24 +120,6 @@ def file_rights_of(uid: int, gid: int) -> Iterator[None]:
             os.seteuid(0)
             os.setegid(gid_before)
             os.setgroups(groups)
-
-
-def become(user: InvokingUser | None) -> None:
-    """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit. Raises
-    TargetError where the kernel forbids it."""
-    if user is not None:
-        os.environ.update(user.environment())
-        try:
-            give_up_root(user.uid, user.gid, user.groups)
-        except OSError as error:
-            raise _cannot_be(user, error) from error
-
-
-def _cannot_be(user: InvokingUser, error: OSError) -> TargetError:
-    return TargetError(
-        f"nothing can be done with the rights of user {user.uid} (SUDO_UID) here: {error.strerror}; run autocap "
-        "without sudo, or as root on purpose with SUDO_UID and SUDO_GID unset"
-    )
 
 
 def give_up_root(uid: int, gid: int, groups: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
+from autocap.errors import AutocapError
 from autocap.job.invoking_user import file_rights_of
 
 # Without the 2, as versions that held no lock named them, even the files of makers that live would look dead.
@@ -85,6 +86,24 @@ def directories() -> tuple[Path, ...]:
     """Where such files lie: in memory, and where that is not possible among the temporary files."""
     temporary = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
     return tuple(dict.fromkeys((Path("/dev/shm"), Path(temporary), Path("/tmp"))))
+
+
+def new_file(size: int, what: str, header: bytes, directory: Path | None = None) -> SharedFile:
+    """A file that begins so, where there is room for it. what: it is for, in a message. directory: the only one to look
+    at. Raises AutocapError where it cannot be made."""
+    failures = []
+    for each in directories() if directory is None else (directory,):
+        try:
+            made = SharedFile(each, size)
+        except OSError as error:
+            failures.append(f"{each}: {error.strerror}")
+            continue
+        os.pwrite(made.fd, header, 0)
+        return made
+    raise AutocapError(
+        f"no file of {size} bytes for {what} can be created ({'; '.join(failures)}); set TMPDIR to a directory that "
+        "takes one"
+    )
 
 
 def remove_dead(places: Sequence[Path] | None = None, *, observe: bool = False) -> list[Path]:

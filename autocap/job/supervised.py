@@ -65,11 +65,13 @@ class Supervised:
 
     def output(self) -> bytes:
         """What it has written since the last look."""
-        return _available(self._process.stdout)
+        assert self._process.stdout is not None  # a pipe, as asked for
+        return available(self._process.stdout.fileno()) or b""
 
     def errors(self) -> bytes:
         """What it has written to its standard error since the last look."""
-        return _available(self._process.stderr)
+        assert self._process.stderr is not None
+        return available(self._process.stderr.fileno()) or b""
 
     def close(self) -> None:
         """End it with all that it started. What the kernel does not end is waited for no longer than a few seconds."""
@@ -91,8 +93,8 @@ class Supervised:
         return [stream for stream in streams if stream is not None]
 
 
-def _available(stream: IO[bytes] | None) -> bytes:
-    assert stream is not None  # pipes, as asked for
+def available(fd: int) -> bytes | None:
+    """What can be read from a pipe that does not block, nothing at its end; `None` where nothing is there yet."""
     with suppress(BlockingIOError):
-        return os.read(stream.fileno(), _MOST_BYTES)
-    return b""
+        return os.read(fd, _MOST_BYTES)
+    return None

@@ -224,10 +224,13 @@ class BestProgress:
         return (self._chosen or self._better).confidence
 
     @property
+    def _open(self) -> tuple[Progress, ...]:
+        """Those that may give marks by now."""
+        return (self._better, self._other) if self._chosen is None else (self._chosen,)
+
+    @property
     def trouble(self) -> str | None:
-        if self._chosen is not None:
-            return self._chosen.trouble
-        return ", and ".join(one.trouble for one in (self._better, self._other) if one.trouble is not None) or None
+        return ", and ".join(one.trouble for one in self._open if one.trouble is not None) or None
 
     @property
     def advice(self) -> str:
@@ -237,15 +240,11 @@ class BestProgress:
 
     @property
     def worth_until_s(self) -> float:
-        if self._chosen is not None:
-            return self._chosen.worth_until_s
-        return max(self._better.worth_until_s, self._other.worth_until_s)
+        return max(one.worth_until_s for one in self._open)
 
     @property
     def unproven_s(self) -> float | None:
-        if self._chosen is not None:
-            return self._chosen.unproven_s
-        return self._better.unproven_s or self._other.unproven_s
+        return next((one.unproven_s for one in self._open if one.unproven_s), None)
 
     @property
     def is_over(self) -> bool:
@@ -253,9 +252,7 @@ class BestProgress:
 
     @property
     def notice(self) -> str | None:
-        if self._chosen is not None:
-            return self._made_do or self._chosen.notice
-        return self._better.notice or self._other.notice
+        return self._made_do or next((one.notice for one in self._open if one.notice), None)
 
     @property
     def step_s(self) -> float:
@@ -269,9 +266,8 @@ class BestProgress:
 
     @property
     def follows_power(self) -> bool:
-        if self._chosen is not None:
-            return self._chosen.follows_power or (self._awaited > 0 and self._better.follows_power)
-        return self._better.follows_power or self._other.follows_power
+        awaited = self._awaited > 0 and self._better.follows_power
+        return awaited or any(one.follows_power for one in self._open)
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._better.is_over and self._chosen is not self._other:

@@ -6,14 +6,13 @@ GPU by spinning has none in it.
 """
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
 
-from autocap.job.processes import Roots, tree
+from autocap.job.processes import Roots, spent_ns, tree
 from autocap.progress.period.counted import Load
 from autocap.progress.period.estimate import Floats
 
@@ -23,17 +22,11 @@ _LOOK_S, _LOOKS = 10.0, 12  # how often it is seen which there are, for as long 
 _FEWEST = 3
 
 
-def process_cpu_ns(pid: int) -> int:
-    """CPU time of all threads of a process, nanoseconds, by its clock (clock_getcpuclockid(3)), which takes no rights.
-    Raises OSError where there is no such process."""
-    return time.clock_gettime_ns((~pid << 3) | 2)
-
-
 class HostTime:
     """Of the job's processes that /proc shows; a thread that runs is counted up to the last tick of its CPU, 1 to 10 ms
     ago. cpu_ns: of one process; raises OSError where it has ended."""
 
-    def __init__(self, cpu_ns: Callable[[int], int] = process_cpu_ns) -> None:
+    def __init__(self, cpu_ns: Callable[[int], int] = spent_ns) -> None:
         self._cpu_ns = cpu_ns
         self._job: Roots | None = None
         self._spent_ns: dict[int, int] = {}  # of each process, at the last look

@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from autocap.errors import AutocapError
-from autocap.job.shared_files import SharedFile, directories, remove_dead
+from autocap.job.shared_files import SharedFile, new_file, remove_dead
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import hooked
 from autocap.wire.lines import Lines
@@ -49,19 +48,7 @@ class ValueFile:
     def create(cls) -> Self:
         """Raises AutocapError where it cannot be made."""
         remove_dead()
-        failures = []
-        for directory in directories():
-            try:
-                file = SharedFile(directory, _HEADER_BYTES)
-            except OSError as error:
-                failures.append(f"{directory}: {error.strerror}")
-                continue
-            os.pwrite(file.fd, _MAGIC, 0)
-            return cls(file)
-        raise AutocapError(
-            f"no file for the job's values can be created ({'; '.join(failures)}); set TMPDIR to a directory that "
-            "takes one"
-        )
+        return cls(new_file(_HEADER_BYTES, "the job's values", _MAGIC))
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment in which the job's `autocap.report` finds it, and the hook in its Python."""

@@ -151,7 +151,8 @@ def _as_offered(gpu: GpuInfo, offer: Offer | None) -> GpuInfo:
 
 
 def _by_zeusd(device: LendableDevice, new_guardian: NewGuardian) -> Actuation:
-    from autocap.devices.nvml import NvmlDevice, zeusd
+    from autocap.devices.nvml import zeusd
+    from autocap.devices.nvml.device import NvmlDevice
 
     if not isinstance(device, NvmlDevice):
         raise ActuatorUnavailable(f"zeusd sets no limit of a {device.gpus[0].noun}, only of GPUs")

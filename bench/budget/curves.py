@@ -16,7 +16,8 @@ from autocap.config import TuneConfig
 from autocap.controller import Controller
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve

@@ -12,7 +12,8 @@ from autocap.controller import Controller
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import prior

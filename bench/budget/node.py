@@ -16,7 +16,8 @@ from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller.actions import SetCaps
 from autocap.devices.model import profile_names, profiles
-from autocap.devices.nvml import NvmlDevice, open_library
+from autocap.devices.nvml.device import NvmlDevice
+from autocap.devices.nvml.library import open_library
 from autocap.events import State
 from autocap.limits import Guardian
 from autocap.metrics import Metric

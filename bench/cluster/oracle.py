@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.session.caps import cap_grid

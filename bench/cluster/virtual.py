@@ -16,7 +16,9 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.metrics import Metric
 from autocap.plugins.fleet.nodes.device import ClusterSampler, ClusterSource

@@ -18,7 +18,8 @@ from types import FrameType
 
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.base import DeviceSource, Tunable
-from autocap.devices.nvml import Library, NvmlDevice, open_library
+from autocap.devices.nvml.device import NvmlDevice
+from autocap.devices.nvml.library import Library, open_library
 from autocap.errors import AutocapError
 from autocap.events import Decided
 from autocap.job.processes import ProcessId, Roots, own_identity

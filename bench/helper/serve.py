@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from autocap.cli.service_log import log_as_service
+from autocap.cli.logging_setup import log_as_service
 from autocap.devices import lendable
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs

@@ -197,7 +197,7 @@ class EmulatedLibrary(Functions):
         write_to(clock, round(self._shown(gpu_of(handle)).clock_hz / 1e6))
 
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
-        from autocap.devices.simulated.device import SimulatedNode  # with numpy, which a service does without
+        from autocap.devices.simulated.node import SimulatedNode  # with numpy, which a service does without
 
         write_to(clock, round(SimulatedNode().max_clock_hz / 1e6))
 

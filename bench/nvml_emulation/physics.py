@@ -12,8 +12,9 @@ from autocap.clock import Clock
 from autocap.devices.model import profiles
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
-from autocap.devices.simulated.node import CardView
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import CardView, LimitChange, SimulatedNode
 from autocap.job.processes import identify
 from autocap.records import StepReading
 from bench.nvml_emulation.board import State, by_firmware, timeline

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from autocap.devices.nvml import NvmlLimits, open_library
+from autocap.devices.nvml.library import open_library
+from autocap.devices.nvml.limits import NvmlLimits
 from autocap.limits import Guardian
 from autocap.records import GpuInfo
 

@@ -18,8 +18,8 @@ from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import PRESETS, SensorModel
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
-from autocap.devices.simulated.job import Episode, WorkloadChange
+from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import DEFAULT_K
 from autocap.progress.period.progress import PeriodProgress

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events.quote import PRICE
 from autocap.metrics import Metric
 from bench.prices.values import HOUR_S, known

@@ -6,7 +6,8 @@ import numpy as np
 
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import Episode, LimitChange, SimulatedJob, SimulatedNode, Spell, WorkloadChange
+from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import LimitChange, SimulatedNode, Spell
 from autocap.metrics import Metric
 from bench.simulation.starvation import Starvation
 

@@ -14,7 +14,8 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import for_gpu
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric, slowdown
 from autocap.records import Measurement
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, costs_by_cap

@@ -20,7 +20,9 @@ from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.events.quote import Quote
 from autocap.metrics import Metric

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.clock import VirtualClock
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode, Spell
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.records import Reading, StepReading
 
 INTERVAL_S = 0.02  # between samples where nothing keeps autocap from taking them: after a long gap two come at once

@@ -12,7 +12,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import for_gpu
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from autocap.devices.simulated.device import LimitChange, Spell, WorkloadChange
+from autocap.devices.simulated.job import WorkloadChange
+from autocap.devices.simulated.node import LimitChange, Spell
 from bench.scenarios import ceilings, noisy
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report

@@ -10,12 +10,13 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
 
 import pytest
 
-from autocap.cli.follow import follow
+from autocap.cli import report
 from autocap.clock import VirtualClock
 from autocap.errors import RunDirectoryError
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
@@ -24,6 +25,7 @@ from autocap.runlog.event_log import EVENTS, EventTail, line_of, locked
 from tests.doubles.logs import STARTED
 from tests.doubles.waiting import eventually
 
+follow = partial(report.follow, damaged=pytest.fail)
 HOT, WAITING = Warned(t_s=3.0, text="hot"), StateEntered(t_s=1.0, state=State.WAITING)
 ENDED = RunEnded(t_s=9.0, ended_because="the job ended")
 

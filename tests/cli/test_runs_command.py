@@ -344,42 +344,6 @@ def test_of_two_metrics_no_difference_is_made(tuned: Path) -> None:
     assert (found.held.metric_pct, found.held.energy_pct) == (None, pytest.approx(0))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="imitates sudo, which takes root")
-def test_under_sudo_runs_are_read_with_the_rights_of_the_user(tuned: Path, tmp_path: Path) -> None:
-    """In a child: what root gives up it cannot take back."""
-    place = tmp_path / "runs"
-    shutil.copytree(tuned, place / "theirs")
-    shutil.copytree(tuned, place / "roots")
-    shutil.copytree(tuned, place / "killed")
-    without(place / "killed", RunEnded)
-    for path in (place, *(path for name in ("theirs", "killed") for path in (place / name, *(place / name).iterdir()))):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    (place / "roots").chmod(0o700)
-    for above in (tmp_path, *tmp_path.parents):
-        if above.stat().st_uid == 0 and above != Path("/"):
-            above.chmod(above.stat().st_mode | 0o055)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.dup2(writing, 1)
-            os.environ |= {"SUDO_UID": "54321", "SUDO_GID": "54321", "SUDO_USER": "someone"}
-            from autocap.cli import recorded_runs, runs, user_rights
-            from autocap.cli.report import load
-
-            del runs
-            user_rights.become_user(load)
-            rows = [(Path(row.directory).name, row.trouble) for row in recorded_runs.past_runs(place)]
-            os.write(1, json.dumps([os.geteuid(), *rows]).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-    told = json.loads(os.read(reading, 10_000))
-    os.close(reading)
-    assert told == [54321, ["theirs", None], ["killed", None], ["roots", "Permission denied"]]
-
-
 def test_a_page_is_written_where_it_is_asked_for(tuned: Path, tmp_path: Path, said: Said) -> None:
     before = set(tuned.iterdir())
     said("report", str(tuned), "--html", "--out", str(tmp_path / "there"))

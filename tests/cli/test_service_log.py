@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from autocap.cli.service_log import ServiceLines, goes_to_journal
+from autocap.cli.logging_setup import ServiceLines, goes_to_journal
 
 
 def record(level: int, text: str, *, fault: BaseException | None = None) -> logging.LogRecord:

@@ -171,11 +171,11 @@ def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine
 
 def test_reports_and_periods_work_for_a_user_who_may_not_read_the_installation(machine: Machine) -> None:
     folder = machine.a_run()
-    private = machine.root / "installed"
+    private, installed = machine.root / "private", machine.root / "private" / "installed"
     private.mkdir(mode=0o700)
     for name in ("autocap", "strategies", "workloads"):
-        shutil.copytree(Path(package_root()) / name, private / name, symlinks=True)
-    machine.env["PYTHONPATH"] = str(private)
+        shutil.copytree(Path(package_root()) / name, installed / name, symlinks=True)
+    machine.env["PYTHONPATH"] = str(installed)
     run = str(folder)
     for words in (
         ("report", run, "--html"), ("report", run, run), ("runs", "."), ("period", str(folder / "samples.csv.gz")),

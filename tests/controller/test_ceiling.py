@@ -10,7 +10,8 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import Episode, SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState

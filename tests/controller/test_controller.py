@@ -9,7 +9,8 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress

@@ -6,7 +6,7 @@ import pytest
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState

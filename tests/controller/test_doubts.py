@@ -12,7 +12,7 @@ from autocap.config import TuneConfig
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Measurement, Sample, Trial, TrialState

@@ -11,7 +11,7 @@ from autocap.config import QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, TuneConfig
 from autocap.controller.ending import Best
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import MetricInfo, State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress

@@ -12,7 +12,8 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode, Spell, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, TrialState

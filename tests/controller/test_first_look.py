@@ -11,7 +11,8 @@ from autocap.controller.first_look import FirstLook
 from autocap.controller.remembered import Remembered
 from autocap.devices.model import profiles
 from autocap.devices.model.logged_sensors import LOGGED
-from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.events.settled import settled
 from autocap.metrics import Metric

@@ -10,7 +10,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Announce
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.metrics import NO_RATES, Metric

@@ -11,7 +11,7 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Keep
 from autocap.controller.holding import Hold, HoldPlan
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metering

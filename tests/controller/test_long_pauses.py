@@ -8,8 +8,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox, SetCaps
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
-from autocap.devices.simulated.job import Episode
+from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
 from bench.simulation.jobs import Outcome, regret_pct, tune

@@ -9,7 +9,8 @@ from autocap import events
 from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import SensorModel
-from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import Episode, SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, SpeedProgress, StepProgress

@@ -11,8 +11,9 @@ from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
-from autocap.devices.node.constant import ConstantPower
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.node import ConstantPower
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.records import Measurement, NodeReading, TrialState

@@ -10,7 +10,9 @@ from autocap.config import TuneConfig
 from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode, WorkloadChange
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.measurement.metering import Metering
 from autocap.measurement.window import Window
 from autocap.metrics import Metric

@@ -12,7 +12,8 @@ from autocap.controller.budget import SlowdownBudget
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import LimitChange, SimulatedJob, SimulatedNode, WorkloadChange
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.prober import Prober

@@ -11,7 +11,8 @@ from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, WorkloadChange
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.job.processes import ProcessId
 from autocap.measurement.drift import DriftWatch

@@ -9,7 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.devices.nvml import NvmlError, PowerQuery, open_library, probe_sensor
+from autocap.devices.nvml.calls import NvmlError
+from autocap.devices.nvml.card import PowerQuery
+from autocap.devices.nvml.library import open_library
+from autocap.devices.nvml.probe import probe_sensor
 from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
@@ -361,9 +364,9 @@ def test_the_inventory_tells_what_each_gpu_is() -> None:
     made_of = machine(PROFILE, gpus=2, arrivals_mw=[237_123, 199_999])
     with stand(made_of) as made:
         first, second = made.library.inventory()
-    assert (first.index, first.minor_number, first.mig, first.limit_support) == (0, 0, False, None)
+    assert (first.index, first.minor_number, first.mig, first.obstacle) == (0, 0, False, None)
     assert (second.requested_w, second.enforced_w, second.default_w) == (199.999, 199.999, 260.0)
-    assert (first.persistence, first.driver_version) == (True, "575.57.08")
+    assert (first.persistence, first.driver) == (True, "575.57.08")
     assert first.name == "Quadro RTX 6000 (emulated NVML)"
     assert (first.cap_range.min_w, first.cap_range.max_w) == (100.0, 260.0)
 

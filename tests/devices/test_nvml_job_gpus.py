@@ -1,31 +1,24 @@
 """Which GPUs a job uses, from hand-made facts: no driver, no processes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from autocap.devices.names import named
+from autocap.devices.inventory import named
 from autocap.devices.nvml import job_gpus
+from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceUnavailable
 
-
-@dataclass(frozen=True)
-class Gpu:
-    index: int
-    uuid: str
-    name: str = "H100"
-    minor_number: int | None = None
-    mig: bool = False
-
-
-A, B, C = (Gpu(index=i, uuid=f"GPU-{letter * 4}-{i}", minor_number=i) for i, letter in enumerate("abc"))
+A, B, C = (
+    NvmlGpu(index=i, uuid=f"GPU-{letter * 4}-{i}", name="H100", minor_number=i) for i, letter in enumerate("abc")
+)
 ALIKE = (A, B, C)
 MIXED = (A, B, replace(C, name="T400"))
 JOB = job_gpus.ProcessFacts(ns_pids=(4242,), uid=1000, readable=True, cuda=True, minors=frozenset({0, 1, 2}))
 IDLE = replace(JOB, cuda=False, minors=frozenset())
 
 
-def listings(*pids: tuple[int, ...], gpus: tuple[Gpu, ...] = ALIKE) -> list[job_gpus.Listing]:
+def listings(*pids: tuple[int, ...], gpus: tuple[NvmlGpu, ...] = ALIKE) -> list[job_gpus.Listing]:
     return [job_gpus.Listing(gpu=gpu, pids=here) for gpu, here in zip(gpus, [*pids, *[()] * len(gpus)], strict=False)]
 
 

@@ -11,7 +11,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.model.profiles import load
-from autocap.devices.nvml import NvmlDevice
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.errors import DeviceError
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress

@@ -18,7 +18,7 @@ from tests.doubles.waiting import eventually
 MACHINE = replace(machine("tesla-v100/alexnet", gpus=2, arrivals_mw=[287_123, 299_999]), start_s=None, jitter=0.0)
 
 LISTING = """
-from autocap.devices.nvml import open_library
+from autocap.devices.nvml.library import open_library
 
 with open_library() as library:
     for gpu in library.inventory():

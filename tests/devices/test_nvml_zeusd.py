@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autocap.devices import outside_limits
-from autocap.devices.nvml import NvmlLimits
+from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.zeusd import Zeusd, usual_address
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
 from bench.nvml_emulation import machine
@@ -116,12 +116,12 @@ def test_when_it_dies_in_the_middle_that_is_said_and_it_is_found_again_afterward
 def test_whatever_else_answers_there_is_not_taken_for_zeusd(zeusd, found) -> None:
     zeusd.discovered = found
     with pytest.raises(ActuatorUnavailable, match="does not answer as zeusd does"):
-        Zeusd(zeusd.address).discover()
+        Zeusd(zeusd.address).require({})
 
 
 def test_where_there_is_none_it_is_said_to_be_absent(tmp_path: Path) -> None:
     with pytest.raises(ActuatorAbsent, match="no zeusd serves"):
-        Zeusd(str(tmp_path / "zeusd.sock")).discover()
+        Zeusd(str(tmp_path / "zeusd.sock")).require({})
 
 
 def test_it_is_asked_over_tcp_as_well_but_of_this_machine_alone(made) -> None:
@@ -130,7 +130,7 @@ def test_it_is_asked_over_tcp_as_well_but_of_this_machine_alone(made) -> None:
         assert made.requested_mw() == 200_000
     for address in ("192.0.2.1:4938", "node7:4938", "127.0.0.1"):
         with pytest.raises(ActuatorUnavailable, match="another machine's zeusd would set another machine's limits"):
-            Zeusd(address).discover()
+            Zeusd(address).require({})
 
 
 def test_its_address_is_where_its_own_client_looks_for_it() -> None:

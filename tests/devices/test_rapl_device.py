@@ -11,7 +11,8 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.devices.powercap import Sysfs, ZoneError
-from autocap.devices.rapl import RaplDevice, list_packages
+from autocap.devices.rapl.device import RaplDevice
+from autocap.devices.rapl.packages import list_packages
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from tests.doubles.rapl_tree import RaplTree

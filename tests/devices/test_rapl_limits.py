@@ -8,7 +8,10 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.devices.powercap import Sysfs
-from autocap.devices.rapl import RaplDevice, RaplLimits, limits_from_outside, list_packages
+from autocap.devices.rapl import limits_from_outside
+from autocap.devices.rapl.device import RaplDevice
+from autocap.devices.rapl.limits import RaplLimits
+from autocap.devices.rapl.packages import list_packages
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Fate, ForeignLimit, Guardian, settle

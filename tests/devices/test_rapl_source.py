@@ -8,8 +8,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.rapl.cpu_use import CpuUse
-from autocap.devices.rapl.source import RaplSource
+from autocap.devices.rapl.source import CpuUse, RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.metrics import Metric
 from autocap.session.caps import checker

@@ -10,7 +10,8 @@ import pytest
 from autocap import events
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.powercap import Sysfs
-from autocap.devices.rapl import RaplDevice, list_packages
+from autocap.devices.rapl.device import RaplDevice
+from autocap.devices.rapl.packages import list_packages
 from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import StepProgress

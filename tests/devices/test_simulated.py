@@ -10,9 +10,9 @@ from autocap.clock import VirtualClock
 from autocap.devices.base import Device, LimitPort
 from autocap.devices.model.profiles import load
 from autocap.devices.model.sensor import SensorModel
-from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
-from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
-from autocap.errors import DeviceError, LimitRefused
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase, SimulatedJob
+from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.records import Reading
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 
@@ -136,18 +136,6 @@ def test_a_new_limit_takes_a_call_and_a_lag_to_hold() -> None:
     assert power_w[-1] == pytest.approx(PROFILE.power_w(130.0), rel=0.01)
 
 
-def test_a_binding_cap_shows_in_the_clocks_and_in_its_bit() -> None:
-    stand = Stand()
-    stand.advance(1.0)
-    free = stand.device.read()[0]
-    stand.set_limit(150.0)
-    stand.advance(1.0)
-    held = stand.device.read()[0]
-    assert (free.cap_binding, held.cap_binding) == (False, True)
-    assert held.sm_clock_hz < free.sm_clock_hz
-    assert held.sm_clock_hz % 15e6 == 0
-
-
 def test_low_caps_flatten_the_waveform_but_not_its_mean() -> None:
     stand = Stand(node=SimulatedNode(sensor=SHARP))
     stand.advance(2.0)
@@ -178,28 +166,6 @@ def test_a_change_by_somebody_else_is_not_missed_while_our_own_call_lasts() -> N
     assert [reading.requested_w for reading in stand.device.read()] == [200.0, 180.0]
 
 
-def test_without_permission_a_limit_is_refused_with_what_it_takes() -> None:
-    stand = Stand(node=SimulatedNode(may_set=False))
-    with pytest.raises(LimitRefused, match=r"cap 200 W on GPU 0 was not permitted; .* needs root or CAP_SYS_ADMIN"):
-        stand.set_limit(200.0)
-    assert stand.device.read()[0].requested_w == 260.0
-
-
-def test_a_limit_that_is_not_enforced_is_refused_after_the_fact() -> None:
-    stand = Stand(node=SimulatedNode(ceiling_w=200.0))
-    with pytest.raises(LimitRefused, match="cap 240 W was requested of GPU 0, but 200 W is enforced"):
-        stand.set_limit(240.0)
-    reading = stand.device.read()[0]
-    assert (reading.requested_w, reading.enforced_w) == (240.0, 200.0)
-
-
-def test_the_limit_found_on_arrival_may_differ_from_the_default() -> None:
-    stand = Stand(node=SimulatedNode(limit_w=230.0))
-    assert stand.device.read()[0].requested_w == 230.0
-    end_s = stand.advance(200.0)
-    assert 200.0 / stand.device.true_iterations(0.0, end_s) == pytest.approx(PROFILE.time_s(230.0), rel=0.001)
-
-
 def test_a_job_with_an_end_stops_there_and_its_gpus_go_idle() -> None:
     stand = Stand(SimulatedJob(profile=PROFILE, jitter=0.0, iterations=7), SimulatedNode(sensor=SHARP))
     period_s = PROFILE.time_s(260.0)
@@ -213,15 +179,6 @@ def test_a_job_with_an_end_stops_there_and_its_gpus_go_idle() -> None:
     assert stand.device.read()[0].power_w == pytest.approx(PROFILE.idle_w)
 
 
-def test_before_the_job_starts_the_gpu_is_idle_and_no_step_is_counted() -> None:
-    stand = Stand(SimulatedJob(profile=PROFILE, start_s=5.0), SimulatedNode(sensor=SHARP))
-    assert stand.device.read()[0].power_w == pytest.approx(PROFILE.idle_w)
-    stand.advance(5.1)
-    assert stand.device.steps(stand.clock.now()) is None
-    stand.advance(1.0)
-    assert stand.device.steps(stand.clock.now()) is not None
-
-
 def test_stalls_take_time_at_idle_power() -> None:
     stand = Stand(SimulatedJob(profile=PROFILE, jitter=0.0, stall_chance=0.3, stall_s=0.4))
     end_s = stand.advance(1000.0)
@@ -230,14 +187,6 @@ def test_stalls_take_time_at_idle_power() -> None:
     (energy_j,) = stand.device.true_energy_j(0.0, end_s)
     busy_s = iterations * PROFILE.time_s(260.0)
     assert energy_j == pytest.approx(busy_s * PROFILE.power_w(260.0) + (1000.0 - busy_s) * PROFILE.idle_w, rel=0.005)
-
-
-def test_gradient_accumulation_repeats_the_waveform_within_a_step() -> None:
-    parts = SimulatedJob(profile=PROFILE, accumulation_steps=4, closing=(Phase(share=0.3, power=0.4),))
-    whole = parts.relative_waveform()
-    assert len(whole.power) == 4 * len(DEEP) + 1
-    np.testing.assert_allclose(whole.power[: len(DEEP)], whole.power[len(DEEP) : 2 * len(DEEP)])
-    assert whole.power @ np.diff(whole.bounds) == pytest.approx(1.0)
 
 
 def test_the_slowest_gpu_sets_the_pace_and_the_others_wait() -> None:
@@ -249,14 +198,6 @@ def test_the_slowest_gpu_sets_the_pace_and_the_others_wait() -> None:
     waiting_j, busy_j = stand.device.true_energy_j(start_s, end_s)
     assert busy_j / 200.0 == pytest.approx(PROFILE.power_w(120.0), rel=0.002)
     assert PROFILE.idle_w < waiting_j / 200.0 < PROFILE.power_w(260.0)
-
-
-def test_a_warming_card_gets_slower_under_the_same_cap() -> None:
-    stand = Stand(node=SimulatedNode(limit_w=180.0, leakage=0.04))
-    stand.advance(620.0)
-    early = stand.device.true_iterations(0.0, 20.0)
-    late = stand.device.true_iterations(600.0, 620.0)
-    assert 1.005 < early / late < 1.05
 
 
 def test_the_same_seed_gives_the_same_readings_and_another_gives_others() -> None:
@@ -290,11 +231,6 @@ def test_when_it_is_read_changes_nothing(every_s: float) -> None:
     assert often.device.true_iterations(0.0, end_s) == pytest.approx(never.device.true_iterations(0.0, end_s), rel=1e-9)
 
 
-def test_a_card_without_a_counter_shows_no_energy_and_only_one_that_was_asked_to_its_utilisation() -> None:
-    assert Stand(node=SimulatedNode(energy_counter=False)).device.read()[0].energy_j is None
-    assert all(reading.utilisation is None for reading in Stand().series(2.0))
-
-
 @pytest.mark.parametrize("cap_w", [260.0, 150.0])
 def test_utilisation_is_the_share_of_time_in_which_the_card_does_not_wait_for_the_host(cap_w: float) -> None:
     node = SimulatedNode(sensor=SHARP, utilisation=True, limit_w=cap_w)
@@ -304,18 +240,3 @@ def test_utilisation_is_the_share_of_time_in_which_the_card_does_not_wait_for_th
     assert np.mean(shown) == pytest.approx(0.75, abs=0.02)
     assert np.ptp(shown) > 0.2  # a sixth of a second is less than an iteration
     np.testing.assert_allclose(shown, np.round(shown, 2), atol=1e-12)
-
-
-def test_the_truth_about_the_future_is_refused() -> None:
-    stand = Stand()
-    stand.advance(1.0)
-    with pytest.raises(DeviceError, match=r"the truth up to 2\.0 s is not known at 1\.0 s"):
-        stand.device.true_energy_j(0.0, 2.0)
-
-
-def test_an_impossible_job_is_refused_and_so_is_a_change_of_a_gpu_that_is_not_there() -> None:
-    for wrong in ({"jitter": 0.9}, {"jitter_correlation": 1.0}, {"accumulation_steps": 0}, {"stall_chance": 2.0}):
-        with pytest.raises(ValueError, match="got SimulatedJob"):
-            SimulatedJob(profile=PROFILE, **wrong)
-    with pytest.raises(ValueError, match="names a GPU that is not among the 1"):
-        SimulatedNode(changes=(LimitChange(t_s=1.0, cap_w=200.0, gpu=1),))

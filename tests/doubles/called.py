@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autocap.job.processes import ProcessId
 from autocap.progress.calls.counter import CallCounter
-from autocap.progress.calls.host import Calls, Function
+from autocap.progress.calls.host import Function
 from autocap.progress.calls.target import CallsUnavailable, ProcessHidden
 from autocap.progress.counter import IterationCounter
 from autocap.records import Reading, Sample
@@ -109,7 +109,7 @@ class CalledJob:
         with Path(os.devnull).open("rb") as file:
             return Function(file, 0, self.cost_s)
 
-    def open(self, tid: int, function: Function) -> Calls | None:
+    def open(self, tid: int, function: Function) -> _ThreadCalls | None:
         for process in self.processes_by_pid.values():
             if tid in process.threads:
                 return _ThreadCalls(process.threads[tid], self.watched, tid)

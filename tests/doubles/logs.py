@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted
 from autocap.metrics import Metric
 from autocap.reports.live.status import Status

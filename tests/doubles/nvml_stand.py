@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autocap.clock import VirtualClock
-from autocap.devices.nvml import Library, NvmlDevice, open_library
+from autocap.devices.nvml.device import NvmlDevice
+from autocap.devices.nvml.library import Library, open_library
 from autocap.records import Reading
 from bench.nvml_emulation import Fault, Machine, MemoryBoard, emulated, machine, times
 from bench.nvml_emulation.board import requested, requested_mw

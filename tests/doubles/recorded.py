@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, Sourced
 from autocap.events.quote import PRICE, Quote
 from autocap.metrics import NO_RATES, Metric, Rates

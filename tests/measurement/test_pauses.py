@@ -6,7 +6,8 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode, Spell
+from autocap.devices.simulated.job import Episode, SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.events import State
 from autocap.measurement.pauses import PauseWatch, far_longer
 from autocap.metrics import Metric

@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from autocap.job.processes import own_identity
+from autocap.job.processes import own_identity, spent_ns
 from autocap.progress import Mark
 from autocap.progress.counter import IterationCounter
-from autocap.progress.host_time import HostTime, process_cpu_ns
+from autocap.progress.host_time import HostTime
 from autocap.progress.period.counted import Load
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.progress import PeriodProgress
@@ -18,14 +18,14 @@ from autocap.records import Reading, Sample, SensorInfo
 
 def test_the_clock_of_a_process_counts_all_of_its_threads_and_takes_no_rights() -> None:
     before_ns = time.process_time_ns()
-    seen_ns = process_cpu_ns(os.getpid())
+    seen_ns = spent_ns(os.getpid())
     assert before_ns <= seen_ns <= time.process_time_ns()
-    assert process_cpu_ns(1) >= 0  # another user's, where we are not root
+    assert spent_ns(1) >= 0  # another user's, where we are not root
 
 
 def test_a_process_that_is_not_there_is_an_oserror() -> None:
     with pytest.raises(OSError, match=r"."):
-        process_cpu_ns(2**22 + 1)  # beyond the highest number that Linux gives
+        spent_ns(2**22 + 1)  # beyond the highest number that Linux gives
 
 
 def looked(*cpu_s: float, job: bool = True) -> Load | None:

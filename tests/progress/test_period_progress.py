@@ -11,9 +11,9 @@ from autocap.clock import VirtualClock
 from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS, SensorModel
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
-from autocap.devices.simulated.job import Episode, WorkloadChange
-from autocap.devices.simulated.node import Spell
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, Mark, SpeedProgress
 from autocap.progress.period import progress as period_progress

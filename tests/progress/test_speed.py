@@ -9,7 +9,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import Episode, SimulatedJob
+from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.measurement.batches import pool
 from autocap.measurement.proxy import beside
 from autocap.metrics import Metric, slowdown

@@ -6,7 +6,9 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.progress import Mark
 from autocap.progress.calls.counter import CallCounter

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Decided, Event
 from autocap.metrics import Metric
 from autocap.progress import SpeedProgress

@@ -3,7 +3,7 @@
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
 from autocap.reports.wording.events import Wording

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from autocap.cli import main
-from autocap.cli.device_report import DeviceReport, Gpu
-from autocap.cli.device_setters import Setter
-from autocap.cli.device_tables import show
+from autocap.cli.device_report import DeviceReport, Gpu, Setter
+from autocap.cli.devices import show
 from autocap.cli.logging_setup import logged
 from autocap.devices.inventory import SensorSeen
 from autocap.events import KINDS, Event, Warned

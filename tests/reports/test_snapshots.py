@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from autocap.cli import device_report
-from autocap.cli.device_setters import Setter
-from autocap.cli.device_tables import show
+from autocap.cli.device_report import Setter
+from autocap.cli.devices import show
 from autocap.devices.inventory import SensorSeen
 from autocap.events import State, StateEntered, TrialStarted
 from autocap.reports import run_list, text

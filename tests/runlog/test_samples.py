@@ -10,7 +10,8 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.records import Reading, Sample, StepReading
 from autocap.runlog.columns import parse
 from autocap.runlog.directory import SAMPLES, RunDirectory, header, row

@@ -10,7 +10,7 @@ from typing import NoReturn, cast
 import pytest
 
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.nvml import NvmlDevice
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceLocked, LimitNotPermitted, LimitWithheld
 from autocap.limits import Guardian
 from autocap.limits.helper.client import RemoteGuardian

@@ -10,7 +10,8 @@ import pytest
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.devices.model.profiles import load
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
 from autocap.events import Event, State
 from autocap.metrics import Metric

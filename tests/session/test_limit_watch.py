@@ -8,7 +8,8 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import LimitChange, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading

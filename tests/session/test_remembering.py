@@ -13,7 +13,8 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Event, Remembered, RunStarted
 from autocap.limits import Guardian
 from autocap.metrics import Metric

@@ -6,7 +6,9 @@ import numpy as np
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Spell
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
+from autocap.devices.simulated.node import Spell
 from autocap.metrics import Metric
 from autocap.records import Sample
 from bench.simulation.jobs import tune

@@ -2,7 +2,7 @@ import pytest
 
 from autocap.config import STRATEGY, TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import TrialStarted
 from autocap.records import TrialState
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan

@@ -11,8 +11,9 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
-from autocap.devices.node.constant import ConstantPower
-from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.devices.node import ConstantPower
+from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Event
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan, Used
 from autocap.records import NodeReading, Reading, Sample

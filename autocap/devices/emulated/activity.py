@@ -1,9 +1,6 @@
-"""How busy a job keeps the CPUs that it may use: what stands in for a GPU's load."""
+"""How busy a job keeps its CPUs: what stands in for a GPU's load."""
 
 import math
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
 _MEMORY_S = 0.05  # long against the clock's errors at the edges of a slice, short against the sensor's update
 _LOOK_S = 1.0  # of running, over which the job's breadth is looked at
@@ -37,9 +34,9 @@ class Activity:
             self._carried_s = 0.0
             self._look(run_s, rate)
 
-    def share(self, cpus: float) -> float:
-        """The activity, where no more than `cpus` may be used."""
-        return min(max(self._rate / min(self._breadth, cpus), 0.0), 1.0)
+    def share(self) -> float:
+        """The activity."""
+        return min(max(self._rate / self._breadth, 0.0), 1.0)
 
     def _look(self, run_s: float, rate: float) -> None:
         self._rates.append(rate)
@@ -48,48 +45,3 @@ class Activity:
             busy = sorted(self._rates)[int(_BUSY_SHARE * (len(self._rates) - 1))]
             self._breadth = max(self._breadth, round(busy))
             self._rates, self._looked_s = [], 0.0
-
-
-def usable_cpus(pid: int, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> float:
-    """How many CPUs a process may keep busy: its affinity, or a quota of its control groups where that is less.
-
-    Raises OSError when the process is gone.
-    """
-    allowed = len(os.sched_getaffinity(pid))
-    return min([float(allowed), *_quotas(pid, proc, cgroups)])
-
-
-def _quotas(pid: int, proc: Path, cgroups: Path) -> Iterator[float]:
-    """The CPU quotas on the way from a process's group up to the root, versions 1 and 2; in CPUs."""
-    for line in (proc / str(pid) / "cgroup").read_text().splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            mounts, read = (cgroups, cgroups / "unified"), _quota_v2
-        elif "cpu" in controllers.split(","):
-            mounts, read = (cgroups / "cpu", cgroups / controllers), _quota_v1
-        else:
-            continue
-        inside = Path(group.lstrip("/"))
-        for mount in mounts:
-            for folder in (inside, *inside.parents):
-                quota = read(mount / folder)
-                if quota is not None:
-                    yield quota
-
-
-def _quota_v2(folder: Path) -> float | None:
-    numbers = _numbers(folder / "cpu.max")  # "max 100000" where there is none
-    return numbers[0] / numbers[1] if len(numbers) == 2 else None
-
-
-def _quota_v1(folder: Path) -> float | None:
-    numbers = _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")  # -1 where there is none
-    return numbers[0] / numbers[1] if len(numbers) == 2 and numbers[0] > 0 else None
-
-
-def _numbers(file: Path) -> list[int]:
-    try:
-        words = file.read_text().split()
-    except OSError:  # the root has none, and a container may not see its own group: no limit that we know of
-        return []
-    return [int(word) for word in words if word.lstrip("-").isdigit()]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.devices.base import LimitPort, require_settable
-from autocap.devices.emulated.activity import Activity, usable_cpus
+from autocap.devices.emulated.activity import Activity
 from autocap.devices.emulated.duty_cycle import DutyCycle
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
 from autocap.errors import DeviceError, LimitRefused
@@ -74,7 +74,6 @@ class EmulatedDevice:
         self._asked = self._default
         self._job: ProcessId | None = None
         self._job_ended = False
-        self._cpus = 1.0
         self._duty = DutyCycle()
         self._activity = Activity()
         self._ticked_s = self._read_s = clock.now()
@@ -130,7 +129,7 @@ class EmulatedDevice:
             requested_w=asked.cap_w,
             enforced_w=asked.cap_w,
             cap_binding=asked.slowdown > 1.0,
-            utilisation=self._activity.share(self._cpus),
+            utilisation=self._activity.share(),
         )
         return (reading,)
 
@@ -192,14 +191,13 @@ class EmulatedDevice:
 
         if now_s > self._ticked_s:
             idle_w = self._profile.idle_w
-            power_w = idle_w + self._activity.share(self._cpus) * (busy_w - idle_w)
+            power_w = idle_w + self._activity.share() * (busy_w - idle_w)
             self._sensor.advance(np.array([self._ticked_s, now_s]), np.array([power_w]))
             self._ticked_s = now_s
 
     def _look_at(self, job: ProcessId) -> None:
         with suppress(OSError):  # it ended between the two looks, or nothing can be opened any more
             self._job_ended = not job.is_alive()
-            self._cpus = usable_cpus(job.pid)
 
 
 class _Limits(LimitPort):

@@ -4,13 +4,10 @@ import os
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from autocap.errors import DeviceError
-from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, status, tree
+from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, spent_ns, status, tree
 
-_PROC = Path("/proc")
-_SCHED_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h: time on a CPU, in nanoseconds
 _SCAN_S = 1.0
 _SCAN_SHARE = 0.01  # at most this share of a CPU goes into looking for new processes
 _STOP_BIT = 1 << (signal.SIGSTOP - 1)
@@ -32,9 +29,8 @@ class _Member:
         if identify(identity.pid) != identity:  # after opening: from here on the descriptor is this very process
             self.close()
             raise ProcessLookupError(identity.pid)
-        # The clock of clock_getcpuclockid(3): the sum over all threads, those that run and those that ended included.
-        self._clock = (~identity.pid << 3) | _SCHED_CLOCK
-        self._cpu_ns = self._read_cpu_ns() or 0
+        self._cpu_ns = 0
+        self.spent_ns()
 
     def send(self, signum: int) -> None:
         """Send a signal; nothing happens where the process is gone, or has become another user's."""
@@ -53,32 +49,24 @@ class _Member:
 
     def spent_ns(self) -> int:
         """CPU time since the last call."""
-        cpu_ns = self._read_cpu_ns()
-        if cpu_ns is None:
+        try:
+            before_ns, self._cpu_ns = self._cpu_ns, spent_ns(self.identity.pid)
+        except OSError:  # gone
             return 0
-        spent_ns, self._cpu_ns = max(0, cpu_ns - self._cpu_ns), cpu_ns
-        return spent_ns
+        return max(0, self._cpu_ns - before_ns)
 
     def stopped_by_another(self) -> bool:
         """Whether a second stop signal waits in a process that we have stopped: then one of the two is not ours."""
         try:
-            status = (_PROC / str(self.identity.pid) / "status").read_bytes()
+            said = status(self.identity.pid)
         except OSError:
             return False
-        fields = dict(line.split(b":", 1) for line in status.splitlines())
-        pending = int(fields.get(b"ShdPnd", b"0"), 16) & _STOP_BIT
-        return bool(pending) and fields[b"State"].lstrip()[:1] == b"T"
+        return bool(int(said.get("ShdPnd", "0"), 16) & _STOP_BIT) and said["State"].startswith("T")
 
     def close(self) -> None:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-
-    def _read_cpu_ns(self) -> int | None:
-        try:
-            return time.clock_gettime_ns(self._clock)
-        except OSError:  # gone
-            return None
 
 
 class JobTree:

@@ -54,16 +54,6 @@ class SensorModel:
     limit_noise: float = 0.0
     noise_correlation: float = 0.0
 
-    def __post_init__(self) -> None:
-        spans_s = (self.update_s, self.window_s, self.average_window_s, self.energy_update_s)
-        if min(spans_s) <= 0 or not 0 <= self.update_jitter <= 0.3 or self.gain <= 0 or self.noise < 0:
-            raise ValueError(f"a sensor needs times and a gain above 0, jitter up to 0.3 and noise >= 0, got {self}")
-        if min(self.response_s, self.quantum_w, self.limit_noise) < 0 or not 0 <= self.noise_correlation < 1:
-            raise ValueError(f"response, quantum and noise at the limit are >= 0 and a correlation under 1, got {self}")
-        shortest_s = self.update_s * (1.0 - _JITTER_SIGMAS * self.update_jitter)
-        if self.phase_jitter_s and not 0 < 2 * _JITTER_SIGMAS * self.phase_jitter_s < shortest_s:
-            raise ValueError(f"readings come off their clock by so little that they keep their order, got {self}")
-
     def info(self) -> SensorInfo:
         """What a device says of this sensor. Settling: half a second, or twice the window of a slow average, and what
         a low pass needs to come within 1 %. Behind a low pass that is slower than the updates no time goes unseen."""

@@ -11,12 +11,29 @@ What is added to the GPUs' power, and what stands in its place:
 from autocap.clock import Clock
 from autocap.devices.base import PowerSource
 from autocap.devices.node.command import CommandMeter
-from autocap.devices.node.constant import ConstantPower
 from autocap.devices.node.ipmi import IpmiMeter
 from autocap.devices.node.rapl import RaplPower
 from autocap.devices.node.slurm import SlurmMeter, is_whole
+from autocap.records import NodeReading
 
 COMMAND = "command:"
+
+
+class ConstantPower(PowerSource):
+    """A PowerSource that somebody has measured once. watts: of all but the GPUs."""
+
+    whole = False
+    refresh_s = None
+
+    def __init__(self, watts: float, clock: Clock) -> None:
+        self._watts, self._clock = watts, clock
+
+    @property
+    def name(self) -> str:
+        return f"{self._watts:g} W"
+
+    def read(self) -> NodeReading:
+        return NodeReading(t_s=self._clock.now(), power_w=self._watts, whole=False)
 
 
 def open_source(name: str, clock: Clock) -> PowerSource:

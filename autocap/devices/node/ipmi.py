@@ -6,15 +6,14 @@ DCMI 1.5, section 6.6.1: Get Power Reading gives the whole machine's power in wh
 import os
 import re
 import shutil
-from contextlib import suppress
 
 from autocap.clock import Clock
 from autocap.devices.node.asked import AskedMeter, Shell, shell, useless
 from autocap.errors import DeviceUnavailable
 from autocap.job.keeper import Keeper, keeper
+from autocap.job.supervised import available
 
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
-_MOST_BYTES = 1 << 16
 _EVERY_S = 1.0  # between two questions; most controllers look no more often
 _READING = re.compile(r"Instantaneous power reading:\s*(.*)")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -64,24 +63,17 @@ class _RootsShell:
         os.write(self._in, data)
 
     def output(self) -> bytes:
-        data = _available(self._out)
+        data = available(self._out)
         if data == b"":
             self._status = 1
         return data or b""
 
     def errors(self) -> bytes:
-        return _available(self._err) or b""
+        return available(self._err) or b""
 
     def close(self) -> None:
         for fd in (self._in, self._out, self._err):
             os.close(fd)
-
-
-def _available(fd: int) -> bytes | None:
-    """What is there, nothing at its end; `None` where nothing is there yet."""
-    with suppress(BlockingIOError):
-        return os.read(fd, _MOST_BYTES)
-    return None
 
 
 def _missing() -> DeviceUnavailable:

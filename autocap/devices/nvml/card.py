@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -10,17 +9,18 @@ import pynvml
 
 from autocap.clock import Clock
 from autocap.devices.nvml.calls import NvmlError, call
-from autocap.devices.nvml.fields import (
+from autocap.devices.nvml.library import Library
+from autocap.devices.nvml.state import (
     ENFORCED_LIMIT,
     GPU_SCOPE,
     INSTANT_POWER,
     MODULE_SCOPE,
     REQUESTED_LIMIT,
     FieldValue,
+    LimitState,
     read_fields,
+    to_watts,
 )
-from autocap.devices.nvml.library import Library
-from autocap.devices.nvml.state import LimitState, to_watts
 from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 from autocap.errors import DeviceUnavailable
 from autocap.records import Reading
@@ -42,14 +42,6 @@ class PowerQuery(Enum):
     MODULE = "instant field 186 of the whole module"
     SAMPLES = "driver's sample buffer"
     USAGE = "nvmlDeviceGetPowerUsage"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawPower:
-    """A power reading as the driver gave it: watts, and its stamp on the run's clock."""
-
-    power_w: float | None
-    stamp_s: float
 
 
 class Card:
@@ -82,15 +74,15 @@ class Card:
     def read(self) -> Reading:
         """Everything, once. Raises NvmlError when the GPU is lost."""
         answers = self._answers()
-        raw = self._power(answers)
+        power_w, stamp_s = self._power(answers)
         now_s = self._clock.now()
         counted_j = self.counter_j()
         busy_pct = self._lately(now_s, _SLOW_S, self._busy_pct)
         clock_mhz = self._lately(now_s, _SLOW_S, self._sm_clock_mhz)
         temperature_c = self._lately(now_s, _TEMPERATURE_S, self._temperature_c)
         reasons = self._lately(now_s, _SLOW_S, self._clock_reasons)
-        energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
-        t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
+        energy_j = self.energy_trace.take(now_s, counted_j, power_w)
+        t_s, power_w = self.power_trace.take(stamp_s, power_w, energy_j=energy_j, busy=busy_pct != 0)
         return Reading(
             t_s=t_s,
             power_w=power_w,
@@ -104,8 +96,9 @@ class Card:
             temperature_c=None if temperature_c is None else float(temperature_c),
         )
 
-    def raw_power(self) -> RawPower:
-        """Power alone, as it comes. Raises NvmlError when the GPU is lost."""
+    def raw_power(self) -> tuple[float | None, float]:
+        """Power alone, as the driver gives it, and its stamp on the run's clock. Raises NvmlError when the GPU is
+        lost."""
         return self._power(self._answers())
 
     def counter_j(self) -> float | None:
@@ -148,21 +141,20 @@ class Card:
         self._absent.discard("field values")  # they were there
         return {} if answers is None else {field: a for (field, _), a in zip(self._fields, answers, strict=True)}
 
-    def _power(self, answers: dict[int, FieldValue]) -> RawPower:
+    def _power(self, answers: dict[int, FieldValue]) -> tuple[float | None, float]:
         now_s = self._clock.now()
-        if self.source in (PowerQuery.INSTANT, PowerQuery.MODULE):
-            answer = answers.get(INSTANT_POWER)
-            if answer is None or not _is_there(answer):
-                self._note("power", None if answer is None else answer.code)
-                return RawPower(power_w=None, stamp_s=now_s)
-            return RawPower(power_w=to_watts(answer.value), stamp_s=self._on_run_clock(answer.stamp_us, now_s))
+        if self.source is PowerQuery.USAGE:
+            self._absent.discard("power")  # it was there
+            return self._usage_w(), now_s
         if self.source is PowerQuery.SAMPLES:
             newest = self._newest_sample()
-            if newest is None:
-                return RawPower(power_w=None, stamp_s=now_s)
-            return RawPower(power_w=newest[1], stamp_s=self._on_run_clock(newest[0], now_s))
-        self._absent.discard("power")  # it was there
-        return RawPower(power_w=self._usage_w(), stamp_s=now_s)
+            return (None, now_s) if newest is None else (newest[1], self._on_run_clock(newest[0], now_s))
+        answer = answers.get(INSTANT_POWER)
+        if answer is not None and _is_there(answer):
+            return to_watts(answer.value), self._on_run_clock(answer.stamp_us, now_s)
+        if answer is not None:
+            self._settle("power", NvmlError(self._what("power"), answer.code))
+        return None, now_s
 
     def _usage_w(self) -> float | None:
         power_mw = self._ask("power", lambda: pynvml.nvmlDeviceGetPowerUsage(self._handle))
@@ -238,10 +230,6 @@ class Card:
         except NvmlError as error:
             self._settle(quantity, error)
         return None
-
-    def _note(self, quantity: str, code: int | None) -> None:
-        if code is not None:
-            self._settle(quantity, NvmlError(self._what(quantity), code))
 
     def _what(self, quantity: str) -> str:
         return f"reading the {quantity} of {self.where}"

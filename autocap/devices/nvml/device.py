@@ -11,9 +11,8 @@ from autocap.devices.base import Notes, require_settable
 from autocap.devices.measured_windows import WINDOWS_S, sensor_of
 from autocap.devices.nvml.calls import NvmlError, offered
 from autocap.devices.nvml.card import Card, PowerQuery
-from autocap.devices.nvml.held import HeldLimits
-from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
-from autocap.devices.nvml.limits import NvmlLimits, Requester
+from autocap.devices.nvml.library import Library, NvmlGpu
+from autocap.devices.nvml.limits import HeldLimits, NvmlLimits, Requester
 from autocap.devices.nvml.probe import WATCH_S, SensorProbe, probe_sensors
 from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable
@@ -47,7 +46,7 @@ class NvmlDevice:
         self._library, self._clock, self._observe = library, clock, observe
         inventory = {gpu.uuid: gpu for gpu in library.inventory()}
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
-        self.driver: str | None = self._found[0].driver_version
+        self.driver: str | None = self._found[0].driver
         self.gpus = tuple(_info(gpu) for gpu in self._found)
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
         self._notes = Notes()
@@ -59,7 +58,7 @@ class NvmlDevice:
     @property
     def refusal(self) -> str | None:
         """Why the limits of these GPUs cannot be set, as far as that shows without setting them; else `None`."""
-        return next((gpu.limit_support for gpu in self._found if gpu.limit_support is not None), None)
+        return next((gpu.obstacle for gpu in self._found if gpu.obstacle is not None), None)
 
     @cached_property
     def most_hz(self) -> tuple[float | None, ...]:
@@ -112,9 +111,9 @@ class NvmlDevice:
         require_settable(self.refusal, observe=self._observe)
         return NvmlLimits(self._library, request=request)
 
-    def pci_addresses(self) -> dict[str, PciAddress | None]:
-        """By what messages call the GPUs; `None` for one that does not say. Raises DeviceError."""
-        return {gpu.where: pci_address(self._library.handle(gpu.uuid), gpu.where) for gpu in self.gpus}
+    def pci_addresses(self) -> dict[str, str | None]:
+        """By what messages call the GPUs; `None` for one that does not say."""
+        return {gpu.where: gpu.address for gpu in self._found}
 
     @property
     def denial(self) -> str | None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from autocap.clock import Clock, MonotonicClock
 from autocap.devices.inventory import DescribedDevice, HoldableInventory, ListedDevice, SensorSeen
 from autocap.devices.nvml.device import NvmlDevice
-from autocap.devices.nvml.library import Library, NvmlGpu, open_library, pci_address
+from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensor
 from autocap.devices.permission import own_privileges, settable
@@ -32,7 +32,7 @@ class NvmlInventory(HoldableInventory):
 
     def devices(self) -> tuple[ListedDevice, ...]:
         library = self._opened()
-        return () if library is None else tuple(_listed(library, gpu) for gpu in self._gpus(library))
+        return () if library is None else self._gpus(library)
 
     def described(self) -> tuple[DescribedDevice, ...]:
         library = self._opened()
@@ -41,8 +41,8 @@ class NvmlInventory(HoldableInventory):
         gpus, privileges = self._gpus(library), own_privileges()
         return tuple(
             DescribedDevice(
-                device=_listed(library, gpu),
-                direct=settable(gpu.limit_support, privileges),
+                device=gpu,
+                direct=settable(gpu.obstacle, privileges),
                 facts={"persistence": gpu.persistence, "mig": gpu.mig, "sensor": sensor},
             )
             for gpu, sensor in zip(gpus, _sensors(library, [gpu.uuid for gpu in gpus]), strict=True)
@@ -80,23 +80,6 @@ class NvmlInventory(HoldableInventory):
         gpus = library.inventory()
         self.unreadable = library.unreadable or (() if gpus else ("the NVIDIA driver shows no GPU here",))
         return gpus
-
-
-def _listed(library: Library, gpu: NvmlGpu) -> ListedDevice:
-    address = pci_address(library.handle(gpu.uuid), f"GPU {gpu.index}")
-    return ListedDevice(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        kind=NvmlDevice.kind,
-        name=gpu.name,
-        address=None if address is None else str(address),
-        cap_range=gpu.cap_range,
-        default_w=gpu.default_w,
-        requested_w=gpu.requested_w,
-        enforced_w=gpu.enforced_w,
-        obstacle=gpu.limit_support,
-        driver=gpu.driver_version,
-    )
 
 
 def _sensors(library: Library, uuids: Sequence[str]) -> list[SensorSeen]:

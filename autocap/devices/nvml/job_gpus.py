@@ -7,25 +7,12 @@ GPU that it may see.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from autocap.devices.names import Named, _begins, _ordered
+from autocap.devices.inventory import begins, in_order
+from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceShared
 
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
-
-
-class InstalledGpu(Named, Protocol):
-    """How one GPU of the machine differs from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def minor_number(self) -> int | None: ...
-
-    @property
-    def mig(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +20,7 @@ class Listing:
     """One GPU, and the PIDs that the driver lists as computing on it: ours, the host's or a container's numbers. told:
     whether it lets us know which they are."""
 
-    gpu: InstalledGpu
+    gpu: NvmlGpu
     pids: tuple[int, ...]
     told: bool = True
 
@@ -63,14 +50,10 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpus:
-    """The GPUs of a job, in the driver's order. computing: the driver says so; else only device files do.
-
-    evidence: how that is known, for the user.
-    """
+    """The GPUs of a job, in the driver's order. computing: the driver says so; else device files or the load do."""
 
     uuids: tuple[str, ...]
     computing: bool
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +74,13 @@ def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Seque
     gpus = [listing.gpu for listing in listings]
     computing = {x.gpu.uuid for x in listings if any(_is_jobs(pid, job, others) for pid in x.pids)}
     if computing:
-        return JobGpus(uuids=_ordered(gpus, computing), computing=True, evidence="the driver lists it as computing")
+        return JobGpus(uuids=in_order(gpus, computing), computing=True)
     opened: set[str] = set()
     for process in job:
         if process.cuda:
             opened |= _opened(gpus, process)
     if opened:
-        return JobGpus(uuids=_ordered(gpus, opened), computing=False, evidence="it has the device files open")
+        return JobGpus(uuids=in_order(gpus, opened), computing=False)
     hidden = next((process for process in job if not process.readable), None)
     if hidden is not None:
         raise DeviceError(
@@ -127,7 +110,7 @@ def by_load(
     seen = reachable(listings, job)
     came = [uuid for uuid in sorted(seen) if now.get(uuid) and (len(seen) == 1 or before.get(uuid) is False)]
     if len(came) == 1:
-        return JobGpus(uuids=tuple(came), computing=False, evidence="it is loaded since the job began")
+        return JobGpus(uuids=tuple(came), computing=False)
     found = f"{len(came)} have come" if came else "none has come"
     since = f", and of the {len(seen)} that the job may see {found} into use since it began" if before else ""
     raise DeviceError(
@@ -162,7 +145,7 @@ def refuse_strangers(found: Sequence[Stranger]) -> None:
     )
 
 
-def visible(gpus: Sequence[InstalledGpu], text: str | None, order: str | None) -> frozenset[str] | None:
+def visible(gpus: Sequence[NvmlGpu], text: str | None, order: str | None) -> frozenset[str] | None:
     """The UUIDs that CUDA_VISIBLE_DEVICES leaves; `None` where it does not say (unset, or numbers in an order that
     is not the driver's). As CUDA does, everything from the first entry that fits no GPU on is ignored."""
     if text is None:
@@ -177,7 +160,7 @@ def visible(gpus: Sequence[InstalledGpu], text: str | None, order: str | None) -
             fitting = [gpu.uuid for gpu in gpus if gpu.index == int(entry)]
         else:
             prefix = entry.removeprefix("MIG-").partition("/")[0]
-            fitting = [gpu.uuid for gpu in gpus if prefix and _begins(gpu, prefix)]
+            fitting = [gpu.uuid for gpu in gpus if prefix and begins(gpu, prefix)]
         if len(fitting) != 1:
             break
         found += fitting
@@ -199,7 +182,7 @@ def _is_jobs(pid: int, job: Sequence[ProcessFacts], others: Sequence[ProcessFact
     return any(pid in process.ns_pids for process in job)
 
 
-def _opened(gpus: Sequence[InstalledGpu], process: ProcessFacts) -> frozenset[str]:
+def _opened(gpus: Sequence[NvmlGpu], process: ProcessFacts) -> frozenset[str]:
     """The GPUs that a CUDA process has open. Raises DeviceError where that does not say which it uses."""
     opened = frozenset(gpu.uuid for gpu in gpus if gpu.minor_number in process.minors)
     allowed = visible(gpus, process.visible, process.order)

@@ -1,6 +1,5 @@
 """The NVML library of this process, and which GPUs it shows. Nothing here sets anything."""
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,64 +7,34 @@ from dataclasses import dataclass
 
 import pynvml
 
+from autocap.devices.inventory import ListedDevice
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.state import LimitState
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange
-from autocap.text import printable
 
-_PCI_ADDRESS = re.compile(r"(?:0000)?([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 _VIRTUAL_GPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlGpu:
+class NvmlGpu(ListedDevice):
     """One GPU as NVML shows it; `None` where it does not say.
 
-    minor_number: of /dev/nvidiaN. mig: it is split into instances. cap_range: what it accepts. requested_w, enforced_w,
-    default_w: limits, watts. limit_support: why its limit cannot be set, `None` where nothing speaks against it.
-    persistence: whether the driver stays loaded, and the limits with it, while nobody uses the GPU.
+    minor_number: of /dev/nvidiaN. mig: it is split into instances. persistence: whether the driver stays loaded, and
+    the limits with it, while nobody uses the GPU.
     """
 
-    index: int
-    uuid: str
-    name: str
-    minor_number: int | None
-    mig: bool
-    cap_range: CapRange | None
-    requested_w: float | None
-    enforced_w: float | None
-    default_w: float | None
-    limit_support: str | None
-    persistence: bool | None
-    driver_version: str
+    kind: str = "nvml"
+    minor_number: int | None = None
+    mig: bool = False
+    persistence: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PciAddress:
-    """Where a device is plugged in: what other programs know a GPU by as well."""
-
-    domain: int
-    bus: int
-    device: int
-
-    @staticmethod
-    def parse(text: str) -> "PciAddress":
-        """As lspci -D and NVML write it, 0000:3b:00.0 or 00000000:3B:00.0. Raises ValueError."""
-        match = _PCI_ADDRESS.fullmatch(text)
-        if match is None:
-            raise ValueError(f"'{printable(text)}' is no PCI address, such as 0000:3b:00.0")
-        return PciAddress(*(int(part, 16) for part in match.groups()))
-
-    def __str__(self) -> str:
-        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
-
-
-def pci_address(handle: object, where: str) -> PciAddress | None:
-    """A GPU's PCI address; `None` where it does not say. handle: NVML's. where: what messages call it. Raises
-    NvmlError."""
+def pci_address(handle: object, where: str) -> str | None:
+    """Where a GPU is plugged in, as lspci -D writes it, which other programs know it by as well; `None` where it does
+    not say. handle: NVML's. where: what messages call it. Raises NvmlError."""
     info = offered(f"reading the PCI address of {where}", pynvml.nvmlDeviceGetPciInfo_v3, handle)
-    return None if info is None else PciAddress(int(info.domain), int(info.bus), int(info.device))
+    return None if info is None else f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 class Library:
@@ -144,7 +113,7 @@ class Library:
                 raise DeviceError(f"there is no GPU {uuid}; `autocap devices` lists those there are") from error
         return self._handles[uuid]
 
-    def _gpu(self, index: int, driver_version: str) -> NvmlGpu:
+    def _gpu(self, index: int, driver: str) -> NvmlGpu:
         where = f"GPU {index}"
         handle = call(f"opening {where}", pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = str(call(f"reading the UUID of {where}", pynvml.nvmlDeviceGetUUID, handle))
@@ -161,17 +130,18 @@ class Library:
             index=index,
             uuid=uuid,
             name=name,
+            address=pci_address(handle, where),
             minor_number=None if minor is None else int(minor),
             mig=is_mig,
             cap_range=cap_range,
             requested_w=requested_w,
             enforced_w=enforced_w,
             default_w=limits.default_w(),
-            limit_support=_unsupported(
+            obstacle=_unsupported(
                 f"{where} ({name})", is_mig, virtual, cap_range, requested_w, enforced_w, denied=limits.denied
             ),
             persistence=None if persistence is None else bool(persistence),
-            driver_version=driver_version,
+            driver=driver,
         )
 
 

@@ -64,10 +64,9 @@ def probe_sensors(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Poll:
-    """One look. stamp_s: of the power reading, on the run's clock as t_s."""
+    """One look, at a time of the run's clock."""
 
     t_s: float
-    stamp_s: float
     power_w: float | None
     counter_j: float | None
 
@@ -83,9 +82,8 @@ def _watch(
                 break
             quick_s = math.inf
         for card, seen in zip(cards, polls, strict=True):
-            raw = card.raw_power()
-            counter_j = card.counter_j()
-            seen.append(_Poll(t_s=clock.now(), stamp_s=raw.stamp_s, power_w=raw.power_w, counter_j=counter_j))
+            power_w, counter_j = card.raw_power()[0], card.counter_j()
+            seen.append(_Poll(t_s=clock.now(), power_w=power_w, counter_j=counter_j))
         pause(_POLL_S)
     return tuple(_conclude(card.source, seen) for card, seen in zip(cards, polls, strict=True))
 

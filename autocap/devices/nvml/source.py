@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
-from autocap.devices.names import named
+from autocap.devices.inventory import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice
-from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing, ProcessFacts
+from autocap.devices.nvml.job_gpus import JobGpus, Listing, ProcessFacts
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import Roots
@@ -100,7 +100,7 @@ class NvmlSource(DeviceSource):
             return found
         return job_gpus.by_load(listings, tree, self._before, self._busy([listing.gpu for listing in listings]))
 
-    def _busy(self, gpus: Sequence[InstalledGpu]) -> dict[str, bool]:
+    def _busy(self, gpus: Sequence[NvmlGpu]) -> dict[str, bool]:
         """Where something is computed at the moment, by UUID, as far as the driver says."""
         found = {gpu.uuid: self._library.is_busy(gpu.uuid) for gpu in gpus}
         return {uuid: is_busy for uuid, is_busy in found.items() if is_busy is not None}

@@ -1,15 +1,50 @@
-"""The power limits of one GPU as the driver shows them, in watts."""
+"""What the driver shows of one GPU: its field values, several in one call, each with a return code and a stamp of its
+own (NVML reference, "Field Value Enums"; all of power are milliwatts), and its power limits, in watts."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import pynvml
 
 from autocap.devices.nvml.calls import NO_PERMISSION, NvmlError, call
-from autocap.devices.nvml.fields import ENFORCED_LIMIT, GPU_SCOPE, REQUESTED_LIMIT, read_fields
 from autocap.records import CapRange
 
 T = TypeVar("T")
+
+INSTANT_POWER, ENFORCED_LIMIT, REQUESTED_LIMIT = 186, 190, 192
+GPU_SCOPE, MODULE_SCOPE = 0, 1
+
+# nvmlValueType_t: which member of the union holds the value.
+_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+
+
+class _Plain(ctypes.Structure):
+    """pynvml's structure without its Python code at every access, which twenty samples a second would feel."""
+
+    _fields_ = pynvml.c_nvmlFieldValue_t._fields_
+
+
+class FieldValue(NamedTuple):
+    """One field as answered. code: its nvmlReturn_t, 0 where there is a value. stamp_us: the driver's time stamp,
+    microseconds since 1970 by the CPU's clock, 0 where it gave none."""
+
+    value: float
+    code: int
+    stamp_us: int
+
+
+def read_fields(what: str, handle: object, fields: Sequence[tuple[int, int]]) -> tuple[FieldValue, ...]:
+    """Several fields of one GPU, each (field, scope), in their order. Raises NvmlError where the call itself fails."""
+    answers = call(what, pynvml.nvmlDeviceGetFieldValues, handle, list(fields))
+    return tuple(
+        FieldValue(
+            value=float(getattr(answer.value, _MEMBERS.get(answer.valueType, "ullVal"))),
+            code=int(answer.nvmlReturn),
+            stamp_us=int(answer.timestamp),
+        )
+        for answer in (_Plain * len(answers)).from_buffer(answers)
+    )
 
 
 def to_watts(milliwatts: float) -> float:
@@ -28,7 +63,7 @@ class LimitState:
     """
 
     def __init__(self, handle: object, where: str) -> None:
-        self._handle, self._where = handle, where
+        self.handle, self.where = handle, where
         self.denied = False  # the driver keeps one of them from us
 
     def requested_w(self) -> float | None:
@@ -45,7 +80,7 @@ class LimitState:
 
     def bounds_w(self) -> tuple[float, float] | None:
         """The lowest and highest limit that the GPU accepts."""
-        what = f"reading the power limit range of {self._where}"
+        what = f"reading the power limit range of {self.where}"
         bounds = self._offered(what, pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         return None if bounds is None else (to_watts(bounds[0]), to_watts(bounds[1]))
 
@@ -60,7 +95,7 @@ class LimitState:
 
     def _limit(self, which: str, getter: Callable[[object], int], field: int | None = None) -> float | None:
         """One limit: its field where it has one that says something, else by NVML's older function."""
-        what = f"reading the {which} power limit of {self._where}"
+        what = f"reading the {which} power limit of {self.where}"
         limit_w = None if field is None else self._field(what, field)
         if limit_w is not None:
             return limit_w
@@ -69,7 +104,7 @@ class LimitState:
 
     def _offered(self, what: str, getter: Callable[[object], T]) -> T | None:
         try:
-            return call(what, getter, self._handle)
+            return call(what, getter, self.handle)
         except NvmlError as error:
             self.denied |= error.code == NO_PERMISSION
             if error.absent:
@@ -78,7 +113,7 @@ class LimitState:
 
     def _field(self, what: str, field: int) -> float | None:
         try:
-            (answer,) = read_fields(what, self._handle, [(field, GPU_SCOPE)])
+            (answer,) = read_fields(what, self.handle, [(field, GPU_SCOPE)])
             if answer.code != 0:
                 raise NvmlError(what, answer.code)
         except NvmlError as error:

@@ -7,17 +7,16 @@ for GPUs mean nothing to us: a GPU is found by its PCI address, anew before each
 import http.client
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlencode
 
-from autocap.devices.nvml.held import LimitedGpu
-from autocap.devices.nvml.library import PciAddress, open_library, pci_address
+from autocap.devices.nvml.library import open_library, pci_address
 from autocap.devices.nvml.limits import NvmlLimits
-from autocap.devices.nvml.state import to_milliwatts
+from autocap.devices.nvml.state import LimitState, to_milliwatts
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
 from autocap.text import printable
 
@@ -26,6 +25,7 @@ _USUAL = "/run/zeusd/zeusd.sock"
 _SOCKET, _HOST, _TOKEN = "ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT", "ZEUSD_TOKEN"  # as its own client has them
 _GROUP = "gpu-control"  # of its requests, the one that sets limits
 _WITHIN_S = 5.0
+_PCI_ADDRESS = re.compile(r"(?:0000)?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?")
 _MOST_BYTES, _SHOWN = 1 << 20, 200  # of an answer
 _SAYINGS = {401: f"does not take the token ({_TOKEN})", 403: f"grants no {_GROUP} to the token ({_TOKEN})"}
 _SAYINGS |= {404: f"does not grant {_GROUP}"}
@@ -34,15 +34,6 @@ _SAYINGS |= {404: f"does not grant {_GROUP}"}
 def usual_address(environ: Mapping[str, str] = os.environ) -> str:
     """Where zeusd is: the path of a Unix socket, or HOST:PORT, as its own client finds it."""
     return environ.get(_SOCKET) or environ.get(_HOST) or _USUAL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """ids: zeusd's own numbers of the GPUs it has. may_set: it grants setting limits. needs_token: to anybody?"""
-
-    ids: Mapping[PciAddress, int]
-    may_set: bool
-    needs_token: bool
 
 
 class Zeusd:
@@ -55,39 +46,40 @@ class Zeusd:
     def usual(environ: Mapping[str, str] = os.environ) -> "Zeusd":
         return Zeusd(usual_address(environ), environ.get(_TOKEN) or None)
 
-    def require(self, gpus: Mapping[str, PciAddress | None]) -> None:
+    def require(self, gpus: Mapping[str, str | None]) -> None:
         """Raises ActuatorUnavailable, with what is missing, where it would not set the limits of these GPUs.
 
         gpus: by what messages call them.
         """
-        found = self.discover()
-        if not found.may_set:
+        ids, groups, needs_token = self._discovered()
+        if _GROUP not in groups:
             raise ActuatorUnavailable(f"{self._where} {_SAYINGS[404]}; its administrator enables that API group")
-        if found.needs_token and self._token is None:
+        if needs_token and self._token is None:
             raise ActuatorUnavailable(f"{self._where} asks for a token; set {_TOKEN}")
         for where, address in gpus.items():
-            if address not in found.ids:
+            if address not in ids:
                 raise ActuatorUnavailable(f"{self._where} does not have {where} ({address or 'PCI address unknown'})")
 
-    def discover(self) -> Found:
-        """What it has and grants. Raises ActuatorUnavailable."""
+    def _discovered(self) -> tuple[dict[str, int], list[object], bool]:
+        """Its own numbers of the GPUs it has, by PCI address; what it grants, and whether to tokens alone. Raises
+        ActuatorUnavailable."""
         try:
             body = self._answer("GET", "/discover", {})
             groups, gpus, needs_token = body["enabled_api_groups"], body["gpus"], body.get("auth_required") is True
             if not isinstance(groups, list) or not isinstance(gpus, list):
                 raise TypeError("its GPUs or API groups are no list")
-            ids = {PciAddress.parse(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
+            ids = {_as_lspci(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
         except (ValueError, KeyError, TypeError) as error:
             raise ActuatorUnavailable(f"{self._where} does not answer as zeusd does: {error}") from error
-        return Found(ids=ids, may_set=_GROUP in groups, needs_token=needs_token)
+        return ids, groups, needs_token
 
-    def __call__(self, gpu: LimitedGpu, cap_w: float) -> None:
+    def __call__(self, gpu: LimitState, cap_w: float) -> None:
         """Request a limit, as `Requester` has it, and wait until it was set. Raises LimitRefused."""
         try:
-            address, found = pci_address(gpu.handle, gpu.where), self.discover()
-            if address is None or address not in found.ids:
+            address, (ids, _, _) = pci_address(gpu.handle, gpu.where), self._discovered()
+            if address is None or address not in ids:
                 raise ActuatorUnavailable(f"{self._where} does not have it ({address or 'PCI address unknown'})")
-            self._set(found.ids[address], to_milliwatts(cap_w))
+            self._set(ids[address], to_milliwatts(cap_w))
         except ActuatorUnavailable as error:
             raise LimitRefused(f"cap {cap_w:g} W was not set on {gpu.where}: {error}") from error
 
@@ -157,6 +149,14 @@ def _object(data: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _as_lspci(address: str) -> str:
+    """A PCI address that may be written as NVML does, 00000000:3B:00.0. Raises ValueError."""
+    match = _PCI_ADDRESS.fullmatch(address.lower())
+    if match is None:
+        raise ValueError(f"'{printable(address)}' is no PCI address, such as 0000:3b:00.0")
+    return f"{match[1]}.0"
 
 
 def _is_this_machine(host: str) -> bool:

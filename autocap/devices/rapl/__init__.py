@@ -7,9 +7,7 @@
 Watts and joules here; `powercap` and `longterm` alone know the kernel's microwatts and microjoules.
 """
 
-from autocap.devices.rapl.device import RaplDevice
-from autocap.devices.rapl.limits import RaplLimits, limits_from_outside
-from autocap.devices.rapl.packages import RaplPackage, list_packages
+from autocap.devices.rapl.limits import limits_from_outside
 from autocap.devices.rapl.source import open_source
 
-__all__ = ["RaplDevice", "RaplLimits", "RaplPackage", "limits_from_outside", "list_packages", "open_source"]
+__all__ = ["limits_from_outside", "open_source"]

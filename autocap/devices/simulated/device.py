@@ -12,21 +12,10 @@ from numpy.typing import NDArray
 
 from autocap.clock import Clock
 from autocap.devices.base import LimitPort, require_inside
-from autocap.devices.simulated.job import Episode, JobStretch, SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import CardView, LimitChange, NodeState, SimulatedNode, Spell, Stretch
+from autocap.devices.simulated.job import JobStretch, SimulatedJob
+from autocap.devices.simulated.node import CardView, LimitChange, NodeState, SimulatedNode, Stretch
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.records import GpuInfo, Reading, SensorInfo, StepReading
-
-__all__ = [
-    "Episode",
-    "LimitChange",
-    "SimulatedDevice",
-    "SimulatedJob",
-    "SimulatedLimits",
-    "SimulatedNode",
-    "Spell",
-    "WorkloadChange",
-]
 
 Floats = NDArray[np.float64]
 

@@ -111,12 +111,6 @@ class SimulatedJob:
     change: WorkloadChange | None = None
     bursts: tuple[WorkloadChange, ...] = ()
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.jitter <= 0.5 or not 0 <= self.jitter_correlation < 1:
-            raise ValueError(f"jitter lies in 0 to 0.5 and its correlation in 0 to 1, got {self}")
-        if not self.waveform or self.accumulation_steps < 1 or not 0 <= self.stall_chance <= 1 or self.stall_s < 0:
-            raise ValueError(f"a job needs a waveform, accumulation of 1 or more and sensible stalls, got {self}")
-
     def relative_waveform(self) -> Waveform:
         """The waveform of a whole iteration, scaled to a mean of 1."""
         phases = self.waveform * self.accumulation_steps + self.closing

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from autocap import devices
 from autocap.devices.base import LimitPort
-from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice
-from autocap.devices.names import named
+from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice, named
 from autocap.job.invoking_user import InvokingUser
 from autocap.limits.helper.policy import Grant, Rule
 from autocap.records import CapRange

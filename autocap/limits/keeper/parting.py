@@ -36,14 +36,22 @@ def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
         raise OSError("no process can be started that keeps root's rights")
     theirs.close()
     os.close(own)
-    os.set_inheritable(ours.fileno(), True)
+    go_on_as(user, words, ours)
+
+
+def go_on_as(user: InvokingUser, words: Sequence[str], keeper: socket.socket | None = None) -> NoReturn:
+    """Be autocap with these words as the user. keeper: the channel to it; without one, what needs no device is done,
+    with no variables but the user's for where their own files are. Raises OSError."""
     held: list[int] = []
     program, path, libraries = _reached(user, held)
-    environ = {**os.environ, **user.environment()}
+    kept = {name: value for name, value in os.environ.items() if keeper is not None or not name.startswith("XDG_")}
+    environ = {**kept, **user.environment()}
+    if keeper is not None:
+        os.set_inheritable(keeper.fileno(), True)
     before = environ.get(own_python.VARIABLE, "") if libraries else own_python.UNCHANGED
     if libraries:
         environ[own_python.VARIABLE] = libraries
-    told = [",".join(map(str, (ours.fileno(), *held))), before, sys.argv[0], *words]
+    told = [",".join(map(str, (-1 if keeper is None else keeper.fileno(), *held))), before, sys.argv[0], *words]
     give_up_root(user.uid, user.gid, user.groups)
     os.execve(program, [program, "-I", "-c", _START, str(len(path)), *path, *told], environ)
 

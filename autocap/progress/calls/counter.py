@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId, Roots
 from autocap.progress.calls.duty import Duty
-from autocap.progress.calls.host import Calls, Function, Host
+from autocap.progress.calls.host import Host
 from autocap.progress.calls.iterations import CallIterations
 from autocap.progress.calls.process import ProcessCalls
 from autocap.progress.calls.stamps import CallStamps
@@ -25,26 +24,6 @@ _MOST_PATIENT_S = 60.0  # between two looks for the library in a process
 # tenth of a second.
 _MOST_THREADS, _MOST_OF_PROCESS = 32, 4
 _QUIET_S, _QUIET_INTERVALS = 10.0, 20  # without a call: other threads may make them now
-
-
-class Machine(Protocol):
-    """`host.Host`, or a double."""
-
-    def rehearse(self) -> None: ...
-
-    def processes(self, job: Roots) -> tuple[ProcessId, ...]: ...
-
-    def rank(self, pid: int) -> int | None: ...
-
-    def threads(self, pid: int) -> list[int]: ...
-
-    def is_there(self, pid: int, tid: int) -> bool: ...
-
-    def function(self, pid: int) -> Function | None: ...
-
-    def open(self, tid: int, function: Function) -> Calls | None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -71,12 +50,12 @@ class CallCounter:
     def __init__(
         self,
         target: CallTarget,
-        machine: Machine | None = None,
+        machine: Host | None = None,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._target = target
-        self._machine: Machine = machine or Host(target)
+        self._machine = machine or Host(target)
         self._now, self._pause = now, pause
         self._root: Roots | None = None
         self._seen: dict[ProcessId, _Seen] = {}

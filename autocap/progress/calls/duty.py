@@ -4,7 +4,6 @@ from autocap.progress.calls.target import CallsUnavailable, CallTarget
 
 MOST_OF_TIME = 0.001  # of a thread's time may go into having its calls counted all the time,
 MOST_WHILE_NEEDED = 0.005  # and so much while something is measured
-_TOLERATED = 2.0  # times as much, once they are counted: a rate wavers
 _CHEAP = 0.5  # times the first, below which calls are counted all the time again
 _ON_S, _ON_INTERVALS = 5.0, 6  # at a time, where they are not needed: what a change would show in
 

@@ -4,26 +4,16 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from autocap.job.processes import ProcessId, Roots, environment, spent_ticks, tree
 from autocap.progress.calls.cost import call_cost_s
 from autocap.progress.calls.mapped import mapped_file, open_mapped
 from autocap.progress.calls.target import CallTarget
-from autocap.progress.calls.uprobe import Uprobes
+from autocap.progress.calls.uprobe import ThreadCalls, Uprobes
 
 _PROC = Path("/proc")
 _FIRST_BYTES = 16
-
-
-class Calls(Protocol):
-    """The calls of one thread: `uprobe.ThreadCalls`, or a double."""
-
-    def last(self) -> tuple[int, float] | None: ...
-
-    def after(self, count: int) -> list[float] | None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +82,7 @@ class Host:
         cost_s = call_cost_s(self._kernel(), os.pread(file.fileno(), _FIRST_BYTES, offset))
         return self._functions.setdefault((status.st_dev, status.st_ino), Function(file, offset, cost_s))
 
-    def open(self, tid: int, function: Function) -> Calls | None:
+    def open(self, tid: int, function: Function) -> ThreadCalls | None:
         """Count a thread's calls from now on; `None` where it has ended."""
         return self._kernel().open(tid, function.file, function.offset)
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autocap.job.processes import ProcessId
-from autocap.progress.calls.host import Calls
 from autocap.progress.calls.stamps import CallStamps
 from autocap.progress.calls.target import CallsUnavailable
+from autocap.progress.calls.uprobe import ThreadCalls
 from autocap.progress.ranks import ProcessSteps
 
 _SETTLED = 8  # calls after which a thread without any takes no part
@@ -16,7 +16,7 @@ _FEW, _MOST_ENDED = 50, 8  # calls of a thread that has ended, and threads that 
 
 @dataclass(slots=True)
 class _Watched:
-    calls: Calls
+    calls: ThreadCalls
     since: int  # calls of the job's busiest process by then
     last: tuple[int, float] | None = None
     stamped: int = 0  # of its calls
@@ -35,7 +35,7 @@ class ProcessCalls:
         rank: int | None,
         threads: Callable[[], Sequence[int]],
         is_there: Callable[[int], bool],
-        open_thread: Callable[[int], Calls | None],
+        open_thread: Callable[[int], ThreadCalls | None],
         stamps: CallStamps | None = None,
     ) -> None:
         self.process, self.stamps = process, stamps
@@ -52,11 +52,6 @@ class ProcessCalls:
     def count(self) -> int:
         """Calls so far, by what was last read."""
         return self._ended_calls + sum(one.last[0] for one in self._watched.values() if one.last is not None)
-
-    @property
-    def size(self) -> int:
-        """Threads that are watched."""
-        return len(self._watched)
 
     def read(self) -> ProcessSteps | None:
         """Its calls so far; `None` before the first."""
@@ -169,7 +164,7 @@ class ProcessCalls:
         close_apart([self._watched.pop(tid).calls for tid in tids])
 
 
-def close_apart(calls: Sequence[Calls]) -> None:
+def close_apart(calls: Sequence[ThreadCalls]) -> None:
     """In a thread of its own: the loop that keeps the caps must not wait for it, and our end does not need to."""
 
     def close() -> None:

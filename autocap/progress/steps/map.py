@@ -17,13 +17,14 @@ from typing import Self
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId, Roots, tree
-from autocap.job.shared_files import SharedFile, directories, is_name, remove_dead
+from autocap.job.shared_files import SharedFile, is_name, new_file, remove_dead
 from autocap.progress.ranks import SHORTEST_STEP_NS, JobSteps, ProcessSteps
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.records import StepReading
 
 SLOTS = 256
 _MAP_BYTES = step_hook.HEADER_BYTES + SLOTS * step_hook.SLOT_BYTES
+_HEADER = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
 _SLOT = struct.Struct(step_hook.SLOT_FORMAT)
 _PID_BYTES = 8
 _NOBODY = bytes(_PID_BYTES)
@@ -64,16 +65,8 @@ class StepMap:
         directory: where, instead of /dev/shm or else the directory for temporary files. Raises AutocapError when it
         cannot be created.
         """
-        failures = []
-        for each in directories() if directory is None else (directory,):
-            try:
-                return cls._made(each)
-            except OSError as error:
-                failures.append(f"{each}: {error.strerror}")
-        raise AutocapError(
-            f"no file of {_MAP_BYTES} bytes for the step counter can be created ({'; '.join(failures)}); "
-            "set TMPDIR to a directory that takes one"
-        )
+        file = new_file(_MAP_BYTES, "the step counter", _HEADER, directory)
+        return cls(file.fd, file)
 
     @classmethod
     def of_name(cls, path: Path, is_ours: Callable[[ProcessId], bool]) -> Self:
@@ -84,7 +77,9 @@ class StepMap:
         """
         for _ in range(_TRIES):
             try:
-                made = cls._made(path.parent, path.name)
+                file = SharedFile(path.parent, _MAP_BYTES, path.name)
+                os.pwrite(file.fd, _HEADER, 0)
+                made = cls(file.fd, file)
                 made._is_ours = is_ours
                 return made
             except FileExistsError:
@@ -105,13 +100,6 @@ class StepMap:
             os.close(fd)
             time.sleep(_BETWEEN_TRIES_S)  # whoever makes it may be about to
         raise AutocapError(f"the step counter {path} {complaint}; remove it, and start again")
-
-    @classmethod
-    def _made(cls, directory: Path, name: str | None = None) -> Self:
-        file = SharedFile(directory, _MAP_BYTES, name)
-        header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
-        os.pwrite(file.fd, header, 0)
-        return cls(file.fd, file)
 
     @classmethod
     def adopt(cls, fd: int) -> Self:

@@ -26,8 +26,8 @@ HOLDER = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from autocap.devices.nvml import open_library
-from autocap.devices.nvml.held import HeldLimits
+from autocap.devices.nvml.library import open_library
+from autocap.devices.nvml.limits import HeldLimits
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import socket_path

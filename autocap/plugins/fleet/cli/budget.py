@@ -51,6 +51,9 @@ class Budget:
             _refuse(args, "--simulate", BudgetConfig, VtnSource, but=("policy", "out" if "plots" in args else ""))
             if args.words:
                 raise UsageError(f"--simulate touches no device, and takes no word '{args.words[0]}'; see --budget")
+            from autocap.cli.session import be_the_user
+
+            be_the_user(args.typed)
             take(args, "budget", [PlanConfig])
             simulate(record_from(PlanConfig, "budget", vars(args)), vars(args).get("out", Path()))
             return 0

@@ -5,7 +5,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap.cli.user_rights import become_user
 from autocap.errors import AutocapError
 from autocap.plugins.fleet.config import UNIFORM, PlanConfig, Policy
 from autocap.printing import columns, encoding_of, note, put, put_json
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 def simulate(config: PlanConfig, folder: Path) -> None:
     """Say what budgets would do to the jobs of a file. folder: where it is drawn. Raises AutocapError."""
-    become_user(_load)
     from autocap.plugins.fleet.budget.job_file import published, read_curves, read_jobs
     from autocap.plugins.fleet.budget.plan import Plan, uniform
     from autocap.plugins.fleet.reports import plan as report
@@ -48,11 +46,3 @@ def _draw(folder: Path, picture: "Picture") -> None:
     except OSError as error:
         raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --out") from error
     note(f"drew {folder / 'budget.svg'}")
-
-
-def _load() -> None:
-    """What is imported late."""
-    from autocap.plugins.fleet.budget import job_file, plan  # noqa: F401
-    from autocap.plugins.fleet.reports import plan as budget_plan  # noqa: F401
-    from autocap.reports import text  # noqa: F401
-    from autocap.reports.figures import svg  # noqa: F401

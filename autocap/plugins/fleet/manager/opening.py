@@ -14,8 +14,7 @@ from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
-from autocap.devices.inventory import HoldableDevice, HoldableInventory
-from autocap.devices.names import named
+from autocap.devices.inventory import HoldableDevice, HoldableInventory, named
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.events import Event
 from autocap.job.keeper import keeper

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from autocap.devices.nvml import NvmlDevice
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused, PeerLost
 from autocap.job.processes import own_identity
 from autocap.limits.times import HANG_S

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from autocap.cli.device_report import report_of
-from autocap.cli.device_tables import show_nodes
+from autocap.cli.devices import show_nodes
 from autocap.clock import VirtualClock
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.cli.device_nodes import heard
