@@ -236,6 +236,19 @@ def require_rights(pid: int, uid: int = USER.uid, gid: int = USER.gid) -> bool:
     return False
 
 
+@pytest.mark.parametrize("closed", ["", "autocap", "autocap/cli/session.py"])
+def test_an_installation_that_is_not_for_the_user_is_said(machine: Machine, closed: str) -> None:
+    folder, installed = machine.a_run(), machine.root / "installed"
+    for name in ("autocap", "strategies", "workloads"):
+        shutil.copytree(Path(package_root()) / name, installed / name, symlinks=True)
+    (installed / closed).chmod(0o700)
+    machine.env["PYTHONPATH"] = str(installed)
+    argv = machine.argv("report", str(folder))
+    done = subprocess.run(argv, env=machine.env, cwd=machine.home, capture_output=True, text=True)
+    assert (done.returncode != 0, "Traceback" in done.stderr) == (True, False)
+    assert f"they may not read {installed / closed}; let them with `chmod -R go+rX" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["run", "attach", "sweep"])
 def test_a_keeper_and_its_watchdog_alone_have_roots_rights(machine: Machine, command: str) -> None:
     device = file_device.make(machine.root).uuid

@@ -1,13 +1,17 @@
 """How a command under sudo becomes two processes: this one goes on as its user, by an exec, and a keeper has root's
 rights for it. Nothing of what root's process had in memory is in either of them."""
 
+import errno
 import json
 import os
 import socket
+import stat
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
+import autocap
 from autocap.job import own_python
 from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
 from autocap.job.processes import import_path
@@ -21,6 +25,7 @@ _START += "from autocap.cli.session import main; main(words)"
 
 def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
     """Start a keeper with that charge, and be autocap with these words as the user. Raises OSError."""
+    _require_readable(user)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     own = os.pidfd_open(os.getpid())
     socket.send_fds(ours, [json.dumps(encode(charge)).encode()], [own])
@@ -42,6 +47,7 @@ def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
 def go_on_as(user: InvokingUser, words: Sequence[str], keeper: socket.socket | None = None) -> NoReturn:
     """Be autocap with these words as the user. keeper: the channel to it; without one, what needs no device is done,
     with no variables but the user's for where their own files are. Raises OSError."""
+    _require_readable(user)
     held: list[int] = []
     program, path, libraries = _reached(user, held)
     kept = {name: value for name, value in os.environ.items() if keeper is not None or not name.startswith("XDG_")}
@@ -75,6 +81,17 @@ def _reached(user: InvokingUser, held: list[int]) -> tuple[str, list[str], str]:
     there = through(prefix)
     path = [there + place.removeprefix(prefix) if _is_in(place, prefix) else shown(place) for place in path]
     return there + program.removeprefix(prefix), path, os.path.join(there, "lib")
+
+
+def _require_readable(user: InvokingUser) -> None:
+    """Raises PermissionError where this installation is not for the user, wherever it lies: no descriptor helps then."""
+    package = Path(autocap.__file__).parent
+    for place in (package.parent, package, package / "cli", package / "cli" / "session.py"):
+        status = place.stat()
+        mode, is_folder = status.st_mode, stat.S_ISDIR(status.st_mode)
+        ours = mode >> 6 if status.st_uid == user.uid else mode >> 3 if status.st_gid in user.groups else mode
+        if ours & (needed := 0o5 if is_folder else 0o4) != needed:
+            raise PermissionError(errno.EACCES, f"they may not read {place}; let them with `chmod -R go+rX {place}`")
 
 
 def _is_in(place: str, folder: str) -> bool:
