@@ -104,7 +104,7 @@ class EnergyMeter:
         self._gpus, self._beside, self._node = list[_Gpu](), _Counted(), _Node()
         self._last_s = math.nan
         self.energy = self.gained = Joules()
-        self.known = self.moved = self.lost = False
+        self.known = self.moved = self.lost = self._waits = False
         self.gap_s = 0.0
 
     @property
@@ -127,7 +127,7 @@ class EnergyMeter:
             whole=sample.node is not None and sample.node.whole,
         )
         self.energy += self.gained
-        was_known, self.known = self.known, gap(sample) is None and not any(gpu.waits for gpu in self._gpus)
+        was_known, self.known = self.known, gap(sample) is None and not self._waits
         if not (self.known and was_known) and not math.isnan(self._last_s):
             self.gap_s += sample.t_s - self._last_s
         self._last_s = sample.t_s
@@ -136,11 +136,15 @@ class EnergyMeter:
     def _gain(self, sample: Sample) -> tuple[float, tuple[float, ...]]:
         """Joules by the counters of all, and of each by its power."""
         self._gpus = self._gpus or [_Gpu() for _ in sample.readings]
-        gains = [gpu.gain(sample.t_s, reading) for gpu, reading in zip(self._gpus, sample.readings, strict=True)]
-        self.moved = any(gpu.moved for gpu in self._gpus)
-        self.lost = any(gpu.lost for gpu in self._gpus)
-        held = tuple(held_j for _, held_j in gains)
-        return sum(counted_j for counted_j, _ in gains), held if any(held) else ()
+        counted_j, held_j = 0.0, list[float]()
+        self.moved = self.lost = self._waits = False
+        for gpu, reading in zip(self._gpus, sample.readings, strict=True):
+            by_counter_j, by_power_j = gpu.gain(sample.t_s, reading)
+            counted_j += by_counter_j
+            held_j.append(by_power_j)
+            self.moved, self.lost = self.moved or gpu.moved, self.lost or gpu.lost
+            self._waits = self._waits or gpu.waits
+        return counted_j, tuple(held_j) if any(held_j) else ()
 
 
 class _Held:
@@ -158,6 +162,10 @@ class _Held:
             gained_j = self._watts * (fresh_s - self._last_s) + watts * (now_s - fresh_s)
         self._watts, self._last_s = watts, now_s
         return gained_j
+
+    def begin(self, now_s: float, watts: float | None) -> None:
+        """Integrate from here."""
+        self._watts, self._last_s = watts, now_s
 
 
 class _Counted:
@@ -191,6 +199,12 @@ class _Gpu:
     def gain(self, now_s: float, reading: Reading) -> tuple[float, float]:
         """Joules by the counter and by the power since the last call."""
         has_power, counter_j, before_j = reading.power_w is not None, reading.energy_j, self._counter_j
+        counts = counter_j is not None and before_j is not None and counter_j != before_j
+        if counts and has_power and not self._ahead_j and now_s - self._moved_s <= _STILL_S:  # as nearly always
+            self._held.begin(now_s, reading.power_w)
+            self._counter_j, self._moved_s, self._still_j = counter_j, now_s, 0.0
+            self.moved, self.waits, self.lost = True, False, False
+            return (counter_j or 0.0) - (before_j or 0.0), 0.0
         held_j = self._held.gain(now_s, reading.t_s, reading.power_w)
         self._still_j = None if self._still_j is None or not has_power else self._still_j + held_j
         self.moved, self.waits, self.lost = has_power, False, False

@@ -84,7 +84,7 @@ def _reached(user: InvokingUser, held: list[int]) -> tuple[str, list[str], str]:
 
 
 def _require_readable(user: InvokingUser) -> None:
-    """Raises PermissionError where this installation is not for the user, wherever it lies: no descriptor helps then."""
+    """Raises PermissionError where this installation is not for the user, wherever it lies: descriptors do not help."""
     package = Path(autocap.__file__).parent
     for place in (package.parent, package, package / "cli", package / "cli" / "session.py"):
         status = place.stat()
