@@ -137,7 +137,11 @@ class EnergyMeter:
         """Joules by the counters of all, and of each by its power."""
         self._gpus = self._gpus or [_Gpu() for _ in sample.readings]
         counted_j, held_j = 0.0, list[float]()
-        self.moved, self.lost, self._waits = not self._gpus, False, False  # of the machine alone there is news each time
+        self.moved, self.lost, self._waits = (
+            not self._gpus,
+            False,
+            False,
+        )  # of the machine alone there is news each time
         for gpu, reading in zip(self._gpus, sample.readings, strict=True):
             by_counter_j, by_power_j = gpu.gain(sample.t_s, reading)
             counted_j += by_counter_j
