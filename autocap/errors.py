@@ -41,7 +41,12 @@ class LimitOutside(LimitRefused):
 
 
 class LimitIgnored(LimitRefused):
-    """The device took a limit without an error, and stays at the one before: asked again, it may take it."""
+    """The device took a limit without an error, and stays at the one before: asked again, it may take it. found_w: the
+    one before, watts."""
+
+    def __init__(self, message: str, found_w: float) -> None:
+        super().__init__(message)
+        self.found_w = found_w
 
 
 class LimitClamped(LimitRefused):

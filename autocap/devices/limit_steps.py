@@ -1,7 +1,6 @@
-"""What a card makes of the limits that are asked of it: some take steps, and change what was requested a moment later;
-some take none below a floor that is higher than the driver says, and make that of whatever is less.
+"""What a card makes of the limits that are asked of it: some take steps, and change what was requested a moment later.
 
-No driver tells of either, so they are learned from what became of our own sets.
+No driver tells of such steps, so they are learned from what became of our own sets.
 """
 
 import math
@@ -17,13 +16,10 @@ _EXACT_W = 0.01  # a limit is a register's value
 _ROUNDING = 1e-6
 
 
-def may_be_made(found_w: float | None, asked_w: float, there_w: float, *, at_once: bool = False) -> bool:
+def may_be_made(found_w: float | None, asked_w: float, there_w: float) -> bool:
     """Whether some card may make that of what was asked of it just before: it is no further away than a step, and a
     round number of watts, by itself or from the limit found on arrival, as what people choose and tools compute often
-    is not. at_once: it read back so at first, as a card's floor does: that is any limit above, below the one found,
-    which others are likelier to have put back."""
-    if at_once and found_w is not None and asked_w < there_w < found_w - _EXACT_W:
-        return True
+    is not."""
     near = abs(there_w - asked_w) < _MOST_W
     return near and any(_is_multiple(there_w - from_w, _GRAIN_W) for from_w in (0.0, found_w or 0.0))
 
@@ -32,17 +28,6 @@ def is_likely_step(found_w: float | None, asked_w: float, there_w: float) -> boo
     """The same, and by steps of a usual length that are counted from 0 W or from the limit found: for whoever cannot
     ask for the limit again, to see whether the same becomes of it."""
     return any(_same(one.made_of(asked_w), there_w) for one in _steppings(_LIKELY_W, (0.0, found_w or 0.0)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Floor:
-    """One explanation: no limit is below it, watts."""
-
-    floor_w: float
-    step_w: float | None = None
-
-    def made_of(self, asked_w: float) -> float:
-        return max(asked_w, self.floor_w)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +50,16 @@ class LimitSteps:
     def __init__(self, found_w: float | None) -> None:
         self._found_w = found_w
         self._made: list[tuple[float, float]] = []  # what was asked, and what became of it
-        self._left: list[_Stepping | _Floor] = []  # that explain all of it, the likelier first
+        self._left: list[_Stepping] = []  # that explain all of it, the likelier first
 
     @property
     def step_w(self) -> float | None:
-        """The likeliest step that explains all that was seen, watts; `None` while limits were taken as asked, and where
-        a floor is likelier."""
+        """The likeliest step that explains all that was seen, watts; `None` while limits were taken as asked."""
         return self._left[0].step_w if self._left else None
 
-    def explains(self, asked_w: float, there_w: float, *, at_once: bool = False) -> bool:
-        """Whether the card may have made that of what was asked, by all that it has made of limits so far. at_once: as
-        `may_be_made` has it."""
-        return self.knows(asked_w, there_w) or bool(self._explanations(asked_w, there_w, at_once))
+    def explains(self, asked_w: float, there_w: float) -> bool:
+        """Whether the card may have made that of what was asked, by all that it has made of limits so far."""
+        return self.knows(asked_w, there_w) or bool(self._explanations(asked_w, there_w))
 
     def knows(self, asked_w: float, there_w: float) -> bool:
         """Whether the card was seen to make that of what was asked."""
@@ -86,11 +69,11 @@ class LimitSteps:
         """Whether the steps that were learned make that of what was asked."""
         return self.knows(asked_w, there_w) or (bool(self._left) and _same(self.made_of(asked_w), there_w))
 
-    def learn(self, asked_w: float, there_w: float, *, at_once: bool = False) -> None:
+    def learn(self, asked_w: float, there_w: float) -> None:
         """The card has made that of what was asked. Raises ValueError for what nothing explains."""
         if self.knows(asked_w, there_w):
             return
-        left = self._explanations(asked_w, there_w, at_once)
+        left = self._explanations(asked_w, there_w)
         if not left:
             raise ValueError(f"no step explains {there_w:g} W where {asked_w:g} W was asked")
         self._left = left
@@ -100,19 +83,18 @@ class LimitSteps:
         """What the card is expected to make of a cap, watts."""
         return self._left[0].made_of(cap_w) if self._left else cap_w
 
-    def _explanations(self, asked_w: float, there_w: float, at_once: bool) -> "list[_Stepping | _Floor]":
+    def _explanations(self, asked_w: float, there_w: float) -> list[_Stepping]:
         if self._left:
             return [one for one in self._left if _same(one.made_of(asked_w), there_w)]
-        if not may_be_made(self._found_w, asked_w, there_w, at_once=at_once):
+        if not may_be_made(self._found_w, asked_w, there_w):
             return []
-        usual_w = (0.0, self._found_w or 0.0)
-        others_w = (number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1))
-        every: list[_Stepping | _Floor] = [
-            *_steppings(_LIKELY_W, usual_w),
-            *([_Floor(floor_w=there_w)] if at_once and there_w > asked_w else []),
-            *_steppings(_LIKELY_W, (there_w,)),
-            *_steppings([step_w for step_w in others_w if step_w not in _LIKELY_W], (*usual_w, there_w)),
-        ]
+        steps_w: tuple[float, ...] = _LIKELY_W
+        origins_w = [0.0, self._found_w or 0.0]
+        if there_w < asked_w:  # else it may be the least that the card takes
+            others_w = (number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1))
+            steps_w += tuple(step_w for step_w in others_w if step_w not in _LIKELY_W)
+            origins_w.append(there_w)
+        every = _steppings(steps_w, origins_w)
         return [one for one in every if _same(one.made_of(asked_w), there_w)]
 
 

@@ -98,20 +98,20 @@ class Asking:
         """Whether a limit that was requested, not alone, is enforced by now. Raises DeviceError."""
         return not isinstance(self._limits, EnforcingPort) or self._limits.is_enforced(self._uuid, cap_w)
 
-    def has_made(self, there_w: float, listen: Callable[[], object], *, at_once: bool) -> bool:
+    def has_made(self, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether a limit is what the device has made of ours. Before that is believed the first time, ours is asked
-        for again. listen: called while that is awaited. at_once: it read back so at first.
+        for again. listen: called while that is awaited.
 
         Raises ForeignLimit where ours holds then: the other was somebody else's, who has got it back.
         """
         asked_w = self._asked_w
-        if asked_w is None or not self._steps.explains(asked_w, there_w, at_once=at_once):
+        if asked_w is None or not self._steps.explains(asked_w, there_w):
             return False
         if not self._steps.expects(asked_w, there_w) and not self._comes_again(asked_w, there_w, listen):
             with suppress(Exception):  # as far as it can be had
                 self._limits.set_limit_w(self._uuid, there_w)
             raise ForeignLimit(uuid=self._uuid, expected_w=asked_w, found_w=there_w)
-        self._steps.learn(asked_w, there_w, at_once=at_once)
+        self._steps.learn(asked_w, there_w)
         return True
 
     def _comes_again(self, asked_w: float, there_w: float, listen: Callable[[], object]) -> bool:

@@ -200,8 +200,7 @@ class GuardedLimit:
         except (LimitClamped, LimitOvertaken) as error:
             # A device that does not even take the limit found is left alone, whatever it makes of it at once.
             is_found = original_w is not None and same_limit(cap_w, original_w) and isinstance(error, LimitClamped)
-            at_once = isinstance(error, LimitClamped)
-            if not is_found and self._is_made_of_ours(error.found_w, listen, at_once=at_once):
+            if not is_found and self._is_made_of_ours(error.found_w, listen):
                 return
             if isinstance(error, LimitOvertaken):
                 foreign = ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w)
@@ -209,23 +208,18 @@ class GuardedLimit:
                 raise foreign from error
             self._adopt()
             raise
-        except LimitIgnored:
-            there_w = self._limits.requested_w(uuid)  # it stays at its floor, perhaps
-            if there_w is not None and there_w > cap_w and self._is_made_of_ours(there_w, listen, at_once=True):
-                return
-            raise
         except ForeignLimit:
             raise
         except Exception:
             self._adopt()
             raise
 
-    def _is_made_of_ours(self, there_w: float, listen: Callable[[], None], *, at_once: bool = False) -> bool:
+    def _is_made_of_ours(self, there_w: float, listen: Callable[[], None]) -> bool:
         """Whether a limit is what the device has made of ours; it is ours then. Raises ForeignLimit."""
         if self._entry.settings:  # no CPU package does
             return False
         try:
-            if not self._asking.has_made(there_w, listen, at_once=at_once):
+            if not self._asking.has_made(there_w, listen):
                 return False
         except ForeignLimit as error:
             self._leave(error)

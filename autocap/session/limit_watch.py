@@ -63,11 +63,9 @@ class LimitWatch:
         self._seen += 1
         if self._seen < _SAMPLES:
             return None
-        held_s = self._agreed_s - self._since_s
-        if held_s <= _SOON_S and all(
-            self.steps[place].explains(caps_w[place], there_w, at_once=held_s == 0) for place, there_w in changed
-        ):
-            self._learn(changed, caps_w, at_once=held_s == 0)
+        soon = self._agreed_s - self._since_s <= _SOON_S
+        if soon and all(self.steps[place].explains(caps_w[place], there_w) for place, there_w in changed):
+            self._learn(changed, caps_w)
             return None
         there = [
             f"the limit of {self._gpus[place].where} is {there_w:g} W, where {caps_w[place]:g} W should be"
@@ -77,16 +75,12 @@ class LimitWatch:
             return f"{'; '.join(there)}: {_DEFAULT}"
         return f"{'; '.join(there)}: somebody else has changed it, and it stays"
 
-    def _learn(self, changed: Sequence[tuple[int, float]], caps_w: Sequence[float], *, at_once: bool) -> None:
+    def _learn(self, changed: Sequence[tuple[int, float]], caps_w: Sequence[float]) -> None:
         for place, there_w in changed:
-            self.steps[place].learn(caps_w[place], there_w, at_once=at_once)
+            self.steps[place].learn(caps_w[place], there_w)
         self._seen = 0
         place, there_w = changed[0]
-        where, step_w, asked_w = self._gpus[place].where, self.steps[place].step_w, caps_w[place]
-        if step_w is None:
-            self._made = f"{where} takes no limit below {there_w:g} W: it made that of {asked_w:g} W"
-        else:
-            made = (
-                f"{where} takes limits in steps: it made {there_w:g} W of {asked_w:g} W, as steps of {step_w:g} W would"
-            )
-            self._made = made
+        self._made = (
+            f"{self._gpus[place].where} takes limits in steps: it made {there_w:g} W of {caps_w[place]:g} W, as steps "
+            f"of {self.steps[place].step_w:g} W would"
+        )

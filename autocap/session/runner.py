@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum, auto
 from functools import partial
 from typing import assert_never
@@ -22,12 +22,15 @@ from autocap.errors import (
     AutocapError,
     GuardError,
     LeaseEnded,
+    LimitClamped,
+    LimitIgnored,
     LimitOutside,
     LimitRefused,
     LimitWithheld,
 )
+from autocap.limits.peer_guardian import PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S
-from autocap.records import Sample
+from autocap.records import Sample, same_limit
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
@@ -107,6 +110,8 @@ class Runner:
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(sampler.gpus, controller.caps_w)
+        self._found_w = controller.caps_w  # at first
+        self._asked_w: tuple[float, ...] = ()  # last
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
@@ -242,12 +247,8 @@ class Runner:
                 self._act(action)
         except (LeaseEnded, LimitWithheld) as error:
             self._await_limits(str(error))
-        except LimitOutside as error:
-            if not isinstance(self._controller, Steppable) or self._mode is not LoopMode.TUNING:
-                self._give_up(str(error), LoopMode.OBSERVING)
-                return
-            decider, why, refused_w = self._controller, str(error), error.cap_w
-            self._safely(lambda: decider.stepped(self._clock.now(), lambda caps_w: self._taken(caps_w, refused_w), why))
+        except (LimitOutside, LimitClamped, LimitIgnored) as error:
+            self._heed_floor(error)
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.OBSERVING)
@@ -258,6 +259,20 @@ class Runner:
             if self._restorer is not None and self._mode is LoopMode.TUNING:
                 self._restorer.restore(self._clock.now())  # before a disk has to take the traceback
             self._give_up(self._sink.reason(error), LoopMode.BLIND)
+
+    def _heed_floor(self, error: LimitOutside | LimitClamped | LimitIgnored) -> None:
+        """A device takes no limit so low, whatever its driver says: go on among the caps above; else tuning ends."""
+        asked_w, decider, why = max(self._asked_w, default=math.inf), self._controller, str(error)
+        is_floor = isinstance(error, LimitOutside) or asked_w < error.found_w < min(self._found_w)
+        if not is_floor or not isinstance(decider, Steppable) or self._mode is not LoopMode.TUNING:
+            self._give_up(why, LoopMode.OBSERVING)
+        elif isinstance(error, LimitOutside):
+            self._safely(lambda: decider.stepped(self._clock.now(), lambda caps_w: self._taken(caps_w, asked_w), why))
+        else:
+            floor_w = error.found_w
+            above = partial(_above, floor_w=floor_w)
+            said = f"a device takes no limit below {floor_w:g} W: it made that of {asked_w:g} W"
+            self._safely(lambda: decider.stepped(self._clock.now(), above, said))
 
     def _taken(self, caps_w: Sequence[float], refused_w: float) -> tuple[float, ...]:
         """Those that all devices take, which refuse one of them, watts, and so all below; found by asking for some."""
@@ -279,8 +294,9 @@ class Runner:
                 self._sink.event(event)
             case SetCaps(caps_w=caps_w):
                 if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
-                    with self._timed():
-                        self._actuator.set_caps(caps_w)
+                    self._asked_w = caps_w
+                    with nullcontext() if isinstance(self._actuator, PeerGuardian) else self._timed():
+                        self._actuator.set_caps(caps_w)  # by others: they may have to be waited for
                     self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
             case _:
                 assert_never(action)
@@ -340,3 +356,9 @@ class Runner:
 
     def _warn(self, t_s: float, text: str) -> None:
         self._sink.event(events.Warned(t_s=t_s, text=text))
+
+
+def _above(caps_w: Sequence[float], floor_w: float) -> tuple[float, ...]:
+    """A floor, watts, and the caps above it, as far as they reach so high."""
+    within = [cap_w for cap_w in sorted(caps_w) if cap_w > floor_w and not same_limit(cap_w, floor_w)]
+    return (floor_w, *within) if floor_w < max(caps_w) else ()

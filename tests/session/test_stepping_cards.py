@@ -33,7 +33,7 @@ def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_
 @pytest.mark.parametrize(
     ("refuses", "said"),
     [
-        (False, "tuning anew: GPU 0 takes no limit below 193.7 W: it made that of 185 W"),
+        (False, "tuning anew: a device takes no limit below 193.7 W: it made that of 185 W"),
         (True, "tuning anew: GPU 0 refuses 185 W, which its driver says it takes"),
     ],
 )

@@ -70,7 +70,8 @@ class HeldLimits(LimitVerifier):
         requested_w = gpu.requested_w()
         if requested_w is not None and not _same_request(requested_w, cap_w):
             if before_w is not None and _same_request(requested_w, before_w):
-                return LimitIgnored(f"{asked} was ignored by {gpu.where}, which stays at {requested_w:g} W; {_OTHERS}")
+                stays = f"{asked} was ignored by {gpu.where}, which stays at {requested_w:g} W; {_OTHERS}"
+                return LimitIgnored(stays, requested_w)
             return LimitClamped(f"{asked} was clamped by {gpu.where} to {requested_w:g} W; {_OTHERS}", requested_w)
         return None
 

@@ -98,7 +98,7 @@ def _require_taken(limit: LongTermLimit, asked_w: float, before_w: float | None)
         f"cap {asked_w:g} W was {'ignored' if is_ignored else 'changed'} by {limit.where}, which is at {kept_w:g} W; "
         "another tool may hold it (thermald, a daemon of the vendor, the firmware), so nothing is tuned"
     )
-    raise LimitIgnored(text) if is_ignored else LimitClamped(text, kept_w)
+    raise (LimitIgnored if is_ignored else LimitClamped)(text, kept_w)
 
 
 def _each(steps: Sequence[Callable[[], None]]) -> None:

@@ -274,10 +274,11 @@ class RemoteGuardian(PeerGuardian):
             except (LimitClamped, LimitOvertaken) as error:
                 if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
                     return
-                at_once = isinstance(error, LimitClamped)
-                if may_be_made(original_w, cap_w, error.found_w, at_once=at_once):
-                    continue  # what the device makes of it, as the helper finds out
-                if at_once:
+                if may_be_made(
+                    original_w, cap_w, error.found_w
+                ):  # what the device makes of it, as the helper finds out
+                    continue
+                if isinstance(error, LimitClamped):
                     if not self._is_put_back():
                         raise
                     return

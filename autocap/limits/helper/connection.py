@@ -17,6 +17,7 @@ from autocap.errors import (
     DeviceLocked,
     GuardError,
     LeaseEnded,
+    LimitClamped,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOutside,
@@ -151,6 +152,8 @@ def error_of(refusal: Refusal) -> AutocapError:
             return LimitOvertaken(text, found_w)
         case Code.REFUSED if refusal.kind == "refused" and expected_w is not None:
             return LimitOutside(text, expected_w)
+        case Code.REFUSED if refusal.kind == "refused" and found_w is not None:
+            return LimitClamped(text, found_w)
         case Code.REFUSED:
             return LimitNotEnforced(text) if refusal.kind == "not_enforced" else LimitRefused(text)
         case Code.FOREIGN if uuid is not None and expected_w is not None and found_w is not None:

@@ -10,6 +10,8 @@ from autocap.devices.inventory import ListedDevice
 from autocap.errors import (
     AutocapError,
     DeviceLocked,
+    LimitClamped,
+    LimitIgnored,
     LimitNotEnforced,
     LimitOutside,
     LimitOvertaken,
@@ -37,6 +39,8 @@ def refusal_of(error: AutocapError) -> Refusal:
         return Refusal(code=Code.REFUSED, text=text, kind="overtaken", found_w=error.found_w)
     if isinstance(error, LimitOutside):
         return Refusal(code=Code.REFUSED, text=text, kind="refused", expected_w=error.cap_w)
+    if isinstance(error, LimitClamped | LimitIgnored):
+        return Refusal(code=Code.REFUSED, text=text, kind="refused", found_w=error.found_w)
     if isinstance(error, LimitNotEnforced):
         return Refusal(code=Code.REFUSED, text=text, kind="not_enforced")
     if isinstance(error, LimitRefused):

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import autocap
 from autocap.job import own_python
 from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
-from autocap.job.processes import import_path
+from autocap.job.processes import import_path, package_root
 from autocap.limits.keeper.charge import Charge
 from autocap.limits.watchdog_process import interpreter
 from autocap.wire.codec import encode
@@ -85,7 +84,7 @@ def _reached(user: InvokingUser, held: list[int]) -> tuple[str, list[str], str]:
 
 def _require_readable(user: InvokingUser) -> None:
     """Raises PermissionError where this installation is not for the user, wherever it lies: descriptors do not help."""
-    package = Path(autocap.__file__).parent
+    package = Path(package_root()) / "autocap"
     for place in (package.parent, package, package / "cli", package / "cli" / "session.py"):
         status = place.stat()
         mode, is_folder = status.st_mode, stat.S_ISDIR(status.st_mode)

@@ -293,7 +293,6 @@ def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
         (LimitOvertaken("somebody was faster", 222.222), 200.0, ForeignLimit),
         (LimitOvertaken("a moment later", 175.0), 190.0, None),  # by a card that takes steps: the helper finds out
         (LimitClamped("at once", 175.0), 190.0, None),
-        (LimitClamped("its floor", 222.222), 100.0, None),
         (LimitClamped("at once", 140.0), 190.0, LimitClamped),
         (LimitRefused("still enforced"), 200.0, LimitRefused),
     ],
