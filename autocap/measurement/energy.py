@@ -197,6 +197,7 @@ class _Gpu:
         self._counter_j: float | None = None
         self._moved_s = 0.0
         self._still_j: float | None = 0.0  # by the power since the counter moved; `None` with a gap in that
+        self._stood_s = self._stood_j = 0.0  # for how long it was seen to stand, and by the power meanwhile
         self._ahead_j = 0.0  # that was taken already, beyond the counter
         self.moved = self.waits = self.lost = False
 
@@ -204,9 +205,9 @@ class _Gpu:
         """Joules by the counter and by the power since the last call."""
         has_power, counter_j, before_j = reading.power_w is not None, reading.energy_j, self._counter_j
         counts = counter_j is not None and before_j is not None and counter_j != before_j
-        if counts and has_power and not self._ahead_j and now_s - self._moved_s <= _STILL_S:  # as nearly always
+        if counts and has_power and not self._ahead_j and self._stood_s <= _STILL_S:  # as nearly always
             self._held.begin(now_s, reading.power_w)
-            self._counter_j, self._moved_s, self._still_j = counter_j, now_s, 0.0
+            self._counter_j, self._moved_s, self._still_j, self._stood_s = counter_j, now_s, 0.0, 0.0
             self.moved, self.waits, self.lost = True, False, False
             return (counter_j or 0.0) - (before_j or 0.0), 0.0
         held_j = self._held.gain(now_s, reading.t_s, reading.power_w)
@@ -221,7 +222,7 @@ class _Gpu:
             self._move(now_s)
             return 0.0, held_j
         gained_j = 0.0 if counter_j is None else counter_j - before_j
-        if counter_j is None or self._has_left_out(now_s, gained_j):  # it is dropped, or has stood still: power tells
+        if counter_j is None or self._has_left_out(gained_j):  # it is dropped, or has stood still: power tells
             self.lost, missing_j = self._still_j is None, max(0.0, (self._still_j or 0.0) - self._ahead_j)
             self._ahead_j = 0.0
             self._move(now_s)
@@ -231,7 +232,8 @@ class _Gpu:
         return max(0.0, gained_j - ahead_j), 0.0
 
     def _wait(self, now_s: float) -> tuple[float, float]:
-        self.moved, is_long = False, now_s - self._moved_s > _STILL_S
+        self._stood_s, self._stood_j = now_s - self._moved_s, self._still_j or 0.0
+        self.moved, is_long = False, self._stood_s > _STILL_S
         self.waits = is_long and self._still_j is None
         if self._still_j is None or not is_long:
             return 0.0, 0.0
@@ -240,12 +242,11 @@ class _Gpu:
         self.moved = True
         return 0.0, more_j
 
-    def _has_left_out(self, now_s: float, gained_j: float) -> bool:
-        stood_still = now_s - self._moved_s > _STILL_S and self._still_j is not None
-        return stood_still and gained_j < _LEFT_OUT * (self._still_j or 0.0)
+    def _has_left_out(self, gained_j: float) -> bool:
+        return self._stood_s > _STILL_S and gained_j < _LEFT_OUT * self._stood_j
 
     def _move(self, now_s: float) -> None:
-        self.moved, self._moved_s, self._still_j = True, now_s, 0.0
+        self.moved, self._moved_s, self._still_j, self._stood_s = True, now_s, 0.0, 0.0
 
 
 class _Node:

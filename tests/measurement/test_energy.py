@@ -115,6 +115,14 @@ def test_a_counter_that_stands_still_is_not_taken_for_a_device_that_draws_nothin
     assert found[-1] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_a_counter_is_believed_between_samples_that_are_far_apart() -> None:
+    """As on a machine without CPU: what the device did meanwhile the last power does not tell."""
+    meter = EnergyMeter()
+    for t_s, counter_j, power_w in ((0.0, 0.0, 300.0), (2.0, 100.0, 50.0), (4.0, 700.0, 300.0)):
+        meter.add(counted(t_s, counter_j, power_w))
+    assert meter.energy_j == pytest.approx(700.0)
+
+
 def test_energy_that_neither_counter_nor_power_has_told_is_lost() -> None:
     meter = EnergyMeter()
     for tick in range(100):
