@@ -78,9 +78,10 @@ def refuse_nodes(nodes: str | None) -> None:
 def start(user: InvokingUser, charge: "Charge | None", typed: "Sequence[str]") -> NoReturn:
     """Be autocap with these words as the user, beside a keeper with that charge. Raises TargetError where that cannot
     be."""
-    from autocap.limits.keeper.parting import go_on_as, part
+    from autocap.limits.keeper.parting import go_on_as, part, require_readable
 
     try:
+        require_readable(user)
         if charge is None:
             go_on_as(user, typed)
         part(user, charge, typed)

@@ -137,11 +137,8 @@ class EnergyMeter:
         """Joules by the counters of all, and of each by its power."""
         self._gpus = self._gpus or [_Gpu() for _ in sample.readings]
         counted_j, held_j = 0.0, list[float]()
-        self.moved, self.lost, self._waits = (
-            not self._gpus,
-            False,
-            False,
-        )  # of the machine alone there is news each time
+        self.moved = not self._gpus  # of the machine alone there is news each time
+        self.lost = self._waits = False
         for gpu, reading in zip(self._gpus, sample.readings, strict=True):
             by_counter_j, by_power_j = gpu.gain(sample.t_s, reading)
             counted_j += by_counter_j
@@ -164,7 +161,7 @@ class _Held:
         if self._watts is not None and watts is not None:
             fresh_s = min(max(stamp_s, self._last_s), now_s)
             gained_j = self._watts * (fresh_s - self._last_s) + watts * (now_s - fresh_s)
-        self._watts, self._last_s = watts, now_s
+        self.begin(now_s, watts)
         return gained_j
 
     def begin(self, now_s: float, watts: float | None) -> None:

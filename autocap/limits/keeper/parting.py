@@ -24,7 +24,6 @@ _START += "from autocap.cli.session import main; main(words)"
 
 def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
     """Start a keeper with that charge, and be autocap with these words as the user. Raises OSError."""
-    _require_readable(user)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     own = os.pidfd_open(os.getpid())
     socket.send_fds(ours, [json.dumps(encode(charge)).encode()], [own])
@@ -46,7 +45,6 @@ def part(user: InvokingUser, charge: Charge, words: Sequence[str]) -> NoReturn:
 def go_on_as(user: InvokingUser, words: Sequence[str], keeper: socket.socket | None = None) -> NoReturn:
     """Be autocap with these words as the user. keeper: the channel to it; without one, what needs no device is done,
     with no variables but the user's for where their own files are. Raises OSError."""
-    _require_readable(user)
     held: list[int] = []
     program, path, libraries = _reached(user, held)
     kept = {name: value for name, value in os.environ.items() if keeper is not None or not name.startswith("XDG_")}
@@ -82,7 +80,7 @@ def _reached(user: InvokingUser, held: list[int]) -> tuple[str, list[str], str]:
     return there + program.removeprefix(prefix), path, os.path.join(there, "lib")
 
 
-def _require_readable(user: InvokingUser) -> None:
+def require_readable(user: InvokingUser) -> None:
     """Raises PermissionError where this installation is not for the user, wherever it lies: descriptors do not help."""
     package = Path(package_root()) / "autocap"
     for place in (package.parent, package, package / "cli", package / "cli" / "session.py"):
