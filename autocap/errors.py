@@ -40,21 +40,21 @@ class LimitOutside(LimitRefused):
         self.cap_w = cap_w
 
 
-class LimitIgnored(LimitRefused):
+class OtherLimit(LimitRefused):
+    """Another limit stands there than the one that was requested. found_w: that one, watts."""
+
+    def __init__(self, message: str, found_w: float) -> None:
+        super().__init__(message)
+        self.found_w = found_w
+
+
+class LimitIgnored(OtherLimit):
     """The device took a limit without an error, and stays at the one before: asked again, it may take it. found_w: the
     one before, watts."""
 
-    def __init__(self, message: str, found_w: float) -> None:
-        super().__init__(message)
-        self.found_w = found_w
 
-
-class LimitClamped(LimitRefused):
+class LimitClamped(OtherLimit):
     """The device made another limit of the one that was requested. found_w: that one, watts."""
-
-    def __init__(self, message: str, found_w: float) -> None:
-        super().__init__(message)
-        self.found_w = found_w
 
 
 class LimitNotPermitted(LimitRefused):
@@ -81,15 +81,11 @@ class LimitNotEnforced(LimitRefused):
     """The device took a limit, but something outside autocap holds it lower."""
 
 
-class LimitOvertaken(LimitRefused):
+class LimitOvertaken(OtherLimit):
     """The device took a limit, and before it was enforced somebody else requested another: that one is theirs.
 
     found_w: theirs, watts.
     """
-
-    def __init__(self, message: str, found_w: float) -> None:
-        super().__init__(message)
-        self.found_w = found_w
 
 
 class EngineUnavailable(AutocapError):
