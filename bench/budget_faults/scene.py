@@ -52,8 +52,9 @@ class Floor(Boards):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Kill what is left. A manager and its watchdog leave by themselves, with their supervisor."""
-        played = [job.pid for job in self.board.read().jobs]
+        """Kill what is left. A manager and its watchdog leave by themselves, with their supervisor, and are waited for:
+        they write into the folder until then."""
+        played, there = [job.pid for job in self.board.read().jobs], self.standing()
         for process in (self.supervisor, self.tuner, *self.players):
             if process is not None:
                 with suppress(ProcessLookupError):
@@ -63,6 +64,8 @@ class Floor(Boards):
         for pid in played:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if there is not None:
+            self.until(lambda: not is_alive(there.pid), "the manager has left")
 
     # Starting.
 
