@@ -28,7 +28,9 @@ sys.modules |= dict.fromkeys(absent)
 
 def outcome(words):
     if words[0] == "import":
-        import_module(words[1])
+        module, _, name = words[1].partition(":")
+        found = import_module(module)
+        name and getattr(found, name)
         return 0
     return import_module(words[0]).main(words[1:])
 
@@ -61,9 +63,9 @@ NEEDS = {  # what is run, and what it asks for
     (WORKLOADS, "list", "--json"): TORCH,
     (WORKLOADS, "train", "resnet18"): TORCH,
     (WORKLOADS, "record", "trace.csv", "--device", "emulated", "--", "resnet18"): TORCH,
-    ("import", "autocap.testing"): TESTING,
+    ("import", "autocap.testing:StrategyContract"): TESTING,
+    ("import", "autocap.testing:DeviceContract"): TESTING,
     ("import", "autocap.plugins.fleet.nodes.ray_relay"): "'ray>=2.60,<3'",
-    ("import", "autocap.testing.devices"): TESTING,
     ("import", "autocap.integrations.huggingface"): "transformers",
     ("import", "autocap.integrations.lightning"): "lightning",
 }
@@ -73,6 +75,7 @@ WORKS = (  # without any of them
     ("autocap.cli", "runs", "."),
     (WORKLOADS, "train", "--help"),
     ("import", "autocap.strategies.bayesian"),
+    ("import", "autocap.testing.nvml"),
 )
 
 

@@ -42,7 +42,7 @@ ROOMS = {
     "cli": "all before",
     "integrations": "all before",
     "workloads": "",
-    "testing": "strategies devices",
+    "testing": "strategies progress devices job wire",
     "plugins": "all before",  # and a plug-in no other one
 }
 GONE = set() if (ROOT / "autocap/plugins").is_dir() else {"plugins"}  # where somebody takes them all away
@@ -89,6 +89,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "cli.completion": "argcomplete",
     "workloads": "torch",
     "testing": "pytest",
+    "testing.nvml": "pynvml",
 }
 # Who may call a device's setter; beside these a port that only hands on to another one, which is added by its name.
 MAY_SET = re.compile(r"limits\.(?!helper\b)|testing\.devices$")
@@ -167,13 +168,13 @@ def test_every_module_stands_in_a_room() -> None:
 @pytest.mark.parametrize(
     ("words", "inside"),
     [
-        (r"SetPowerManagementLimit|power_limit_uw", "devices."),
-        (r"_m[wj]\b", "devices.nvml"),
+        (r"SetPowerManagementLimit|power_limit_uw", "devices.|testing.nvml"),
+        (r"_m[wj]\b", "devices.nvml|testing.nvml"),
         (r"_u[wj]\b", "devices.powercap|devices.rapl.longterm"),
         # Whoever else writes a file for a user goes through runlog.output_directory, which follows nobody's links.
         (
             r"\.write_(text|bytes)\(|\bopen\([^()]*\"[wax]b?\+?\"",
-            "limits.helper.install|cli.standard_streams|workloads",
+            "limits.helper.install|cli.standard_streams|workloads|testing.nvml",
         ),
     ],
 )

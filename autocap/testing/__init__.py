@@ -1,4 +1,5 @@
-"""What every strategy and every device must do, as suites for pytest that anybody's own can be put through.
+"""What packages beside autocap are tested with: suites for pytest, of what every strategy and every device must do, and
+an emulated NVML library (`autocap.testing.nvml`).
 
 from autocap.testing import StrategyContract
 
@@ -6,16 +7,26 @@ class TestMine(StrategyContract):
     strategy = Mine
 """
 
-try:
-    import pytest
-except ModuleNotFoundError as error:
-    if error.name != "pytest":
-        raise
-    raise ImportError("autocap.testing needs the package pytest; install it with: pip install pytest") from None
+from typing import TYPE_CHECKING
 
-pytest.register_assert_rewrite("autocap.testing.devices", "autocap.testing.strategies")  # so that a failure shows why
-
-from autocap.testing.devices import DeviceContract, DeviceUnderTest  # noqa: E402 - once they are to be rewritten
-from autocap.testing.strategies import StrategyContract  # noqa: E402
+if TYPE_CHECKING:
+    from autocap.testing.devices import DeviceContract, DeviceUnderTest
+    from autocap.testing.strategies import StrategyContract
 
 __all__ = ["DeviceContract", "DeviceUnderTest", "StrategyContract"]
+
+
+def __getattr__(name: str) -> object:
+    """The suites, which need pytest; the emulated library does not."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import pytest
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":
+            raise
+        raise ImportError("autocap.testing needs the package pytest; install it with: pip install pytest") from None
+    pytest.register_assert_rewrite("autocap.testing.devices", "autocap.testing.strategies")  # a failure shows why
+    from autocap.testing import devices, strategies
+
+    return getattr(strategies if name == "StrategyContract" else devices, name)

@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from autocap.testing.nvml import FileBoard, environment, machine, plain
 from bench.faults.boards import Boards
-from bench.nvml_emulation import FileBoard, environment, machine, plain
 from bench.waiting import Late
 
 PROFILES = ("quadro-rtx-6000/resnet50", "quadro-rtx-6000/alexnet")

@@ -30,11 +30,11 @@ from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.records import Sample
+from autocap.testing.nvml import MemoryBoard, emulated, machine, times
+from autocap.testing.nvml.board import PlayedJob, requested_mw
 from bench.budget.curves import truth
 from bench.budget.live import METRIC, controller_of
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import MemoryBoard, emulated, machine, times
-from bench.nvml_emulation.board import PlayedJob, requested_mw
 
 GPUS, JOBS = 4, 5
 SAMPLE_S, _LOOK_S = 0.2, 0.5

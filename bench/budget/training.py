@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from bench.nvml_emulation import STATE_VARIABLE, FileBoard
-from bench.nvml_emulation.board import PlayedJob
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.player import iterations
+from autocap.testing.nvml import STATE_VARIABLE, FileBoard
+from autocap.testing.nvml.board import PlayedJob
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.player import iterations
 
 _AFTER_S = 0.5  # until the card's first iteration begins
 _CLASSES, _FEATURES, _BATCH = 10, 32, 64

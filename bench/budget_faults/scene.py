@@ -14,8 +14,8 @@ from autocap.errors import AutocapError
 from autocap.job.processes import identify
 from autocap.plugins.fleet.budget.calling import SOCKET, call
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, Standing
+from autocap.testing.nvml import FileBoard, environment, machine, plain
 from bench.faults.boards import Boards
-from bench.nvml_emulation import FileBoard, environment, machine, plain
 
 ARRIVALS_MW = (247_123, 251_007, 260_000, 260_000, 233_333, 233_333, 259_001, 240_500)
 JOBS = (("0,1", "quadro-rtx-6000/resnet50"), ("2,3", "quadro-rtx-6000/alexnet"),
@@ -23,7 +23,7 @@ JOBS = (("0,1", "quadro-rtx-6000/resnet50"), ("2,3", "quadro-rtx-6000/alexnet"),
 BUDGET_W, LESS_W = 1600.0, 1200.0
 _PATIENCE_S = 60.0
 _AUTOCAP = ("-P", "-m", "autocap")
-_PLAYER = ("-m", "bench.nvml_emulation.player")
+_PLAYER = ("-m", "autocap.testing.nvml.player")
 _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3",
            "--no-memory", "--progress", "steps")  # fmt: skip
 

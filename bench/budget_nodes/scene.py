@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from autocap.job.processes import ProcessId
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
 from autocap.plugins.fleet.budget.words import Done, End, Standing
+from autocap.testing.nvml import FileBoard, machine
 from bench.budget_faults.scene import answering, standing, told
 from bench.cluster import processes, runs, up
 from bench.cluster.layout import Cluster
 from bench.faults.boards import Boards
-from bench.nvml_emulation import FileBoard, machine
 from bench.waiting import Late
 
 NODES, GPUS = 4, 2
@@ -61,7 +61,7 @@ class Ground(Boards):
 
     def _job(self, name: str, profile: str) -> "subprocess.Popen[bytes]":
         """On a node; over Ray beside it, in the environment that its processes have."""
-        player = ("-m", "bench.nvml_emulation.player", "--gpus", "0,1", "--iterations", "9999999")
+        player = ("-m", "autocap.testing.nvml.player", "--gpus", "0,1", "--iterations", "9999999")
         is_slurm, quiet = self.cluster.engine == "slurm", subprocess.DEVNULL
         step = ("srun", "-N1", "-n1", f"--nodelist={name}", "--overlap") if is_slurm else ()
         env = self._env if is_slurm else self._env | self.cluster.on_node(name)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.nvml_emulation import FileBoard, Machine, machine
-from bench.nvml_emulation.machine import Limits
+from autocap.testing.nvml import FileBoard, Machine, machine
+from autocap.testing.nvml.machine import Limits
 
 
 def whole_machine(

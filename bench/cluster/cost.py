@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import median
 
 from autocap.job.processes import ProcessId, spent_ticks
+from autocap.testing.nvml import FileBoard
+from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s
 from bench.cluster import processes, runs, up
 from bench.cluster.injection import AGENT, RELAY
 from bench.cluster.layout import Cluster
 from bench.cluster.truth import ahead_s
-from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s
 from bench.waiting import Late, until
 
 _PROFILE = "quadro-rtx-6000/alexnet"

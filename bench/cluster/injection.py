@@ -16,10 +16,10 @@ from threading import Thread
 
 from autocap.job.processes import ProcessId, identify
 from autocap.limits.times import LOST_S
+from autocap.testing.nvml import FileBoard
 from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
-from bench.nvml_emulation import FileBoard
 from bench.waiting import LOOK_S, Late, until
 
 AGENT, RELAY = (

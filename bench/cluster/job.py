@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import autocap
-from bench.nvml_emulation import STATE_VARIABLE, FileBoard
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.player import iterations as iterations_of
+from autocap.testing.nvml import STATE_VARIABLE, FileBoard
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.player import iterations as iterations_of
 from bench.waiting import waited
 
 _AFTER_S = 1.0  # from a rank's coming to the first iteration, in which the others see that it has come

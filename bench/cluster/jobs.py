@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.metrics import DEFAULT_K
+from autocap.testing.nvml import FileBoard
 from bench.cluster import boards, runs, up
 from bench.cluster.oracle import Oracle, oracle
 from bench.cluster.truth import Counted, counted, played
 from bench.common import add_json, add_seeds, seeds_of, write_json
-from bench.nvml_emulation import FileBoard
 from bench.strategies.cases import metric_named
 from bench.waiting import Late
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import AutocapError
+from autocap.testing.nvml import SHIM, STATE_VARIABLE
 from autocap.wire.codec import decode, encode
-from bench.nvml_emulation import SHIM, STATE_VARIABLE
 
 USER = "nobody"
 MARK = "PRETENDED_CLUSTER"  # in the environment of every process of a cluster: its folder

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.job.processes import ProcessId, identify
+from autocap.testing.nvml import STATE_VARIABLE
 from bench.cluster.layout import MARK, Cluster, ClusterError
-from bench.nvml_emulation import STATE_VARIABLE
 
 _LEAVE_S, _GONE_S, _LOOK_S = 3.0, 10.0, 0.05
 

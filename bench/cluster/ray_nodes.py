@@ -7,10 +7,10 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+from autocap.testing.nvml import plain
+from autocap.testing.nvml.metered import COST_VARIABLE
 from bench.cluster import processes
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
-from bench.nvml_emulation import plain
-from bench.nvml_emulation.metered import COST_VARIABLE
 
 _STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
 _START_S, _TRIES = 120.0, 3  # Ray itself gives a node up after 30 s, which a machine that does much else may take

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from autocap.job.processes import ProcessId
+from autocap.testing.nvml import environment, plain
 from autocap.wire.codec import decode
 from bench.cluster import processes, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster
-from bench.nvml_emulation import environment, plain
 from bench.waiting import Late, until
 
 _ALLOCATE_S = 60.0

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autocap.testing.nvml import CARDS_VARIABLE, plain
 from bench.cluster import networks
 from bench.cluster.layout import Cluster, ClusterError
-from bench.nvml_emulation import CARDS_VARIABLE, plain
 from bench.waiting import waited
 
 _PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}  # Debian packages

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from autocap.testing.nvml import FileBoard
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.physics import Physics
 from bench.cluster.job import times_of
-from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
 
 _DIGIT_S = 1e-6  # of times in samples.csv.gz
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
+from autocap.testing.nvml import FileBoard, plain
+from autocap.testing.nvml.machine import Limits
 from bench.cluster import boards, helpers, networks, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
-from bench.nvml_emulation import FileBoard, plain
-from bench.nvml_emulation.machine import Limits
 
 ENGINES = {"slurm": slurm, "ray": ray_nodes}
 _PORTS, _DRAWS = range(20_000, 32_000), 200  # below those that the system gives away

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 
+from autocap.testing.nvml import FileBoard
+from autocap.testing.nvml.board import timeline
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.physics import Physics
 from bench import waiting
-from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.board import timeline
-from bench.nvml_emulation.install import shared_clock
-from bench.nvml_emulation.physics import Physics
 
 
 class Boards:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from autocap.testing.nvml import Limits
 from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, ended, random_moment, send
 from bench.faults.loan import back
 from bench.faults.outcome import Outcome, difference
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 from bench.helper import people
 from bench.helper.served import Served
-from bench.nvml_emulation import Limits
 from bench.waiting import waited
 
 _ITERATIONS = 300

@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
+from autocap.testing.nvml import FileBoard, machine
 from bench.faults.outcome import Outcome, difference
 from bench.helper import people, talk
 from bench.helper.served import Served
-from bench.nvml_emulation import FileBoard, machine
 from bench.waiting import until, waited
 
 ARRIVALS_MW = (247_123, 251_007, 240_001)  # the last is nobody's

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from autocap.testing.nvml import Fault, Steps, Way
 from bench.faults import file_faults, resource_faults
 from bench.faults.aftermath import (
     BACK_WITHIN_S,
@@ -21,7 +22,6 @@ from bench.faults.aftermath import (
 )
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
-from bench.nvml_emulation import Fault, Steps, Way
 from bench.waiting import waited
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms

@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from autocap.job.processes import ProcessId, identify
+from autocap.testing.nvml import FileBoard, environment, machine, plain
 from bench.faults.boards import Boards
 from bench.faults.outcome import Outcome
 from bench.helper.people import Rights
 from bench.helper.served import watchdogs_of
-from bench.nvml_emulation import FileBoard, environment, machine, plain
 from bench.waiting import Late
 
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
-_PLAYER = ("-m", "bench.nvml_emulation.player", "--lines")
+_PLAYER = ("-m", "autocap.testing.nvml.player", "--lines")
 # Not from the directory it is started in: under sudo that is the user's, and its modules would be root's code.
 _AUTOCAP = ("-P", "-m", "autocap")
 _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3",

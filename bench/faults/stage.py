@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autocap.clock import VirtualClock
+from autocap.testing.nvml import Fault, Machine, MemoryBoard
+from autocap.testing.nvml.board import requested, requested_mw
+from autocap.testing.nvml.library import EmulatedLibrary
 from bench.faults.outcome import difference
-from bench.nvml_emulation import Fault, Machine, MemoryBoard
-from bench.nvml_emulation.board import requested, requested_mw
-from bench.nvml_emulation.library import EmulatedLibrary
 from bench.simulation.clock import EventClock
 
 ARRIVALS_MW = (287_123, 291_007)

@@ -36,8 +36,8 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
+from autocap.testing.nvml import Machine, MemoryBoard, emulated, machine, times
 from bench.faults.stage import ARRIVALS_MW, Hang, Script, Stage
-from bench.nvml_emulation import Machine, MemoryBoard, emulated, machine, times
 
 CAPS_W = (150.0, 185.0, 215.0, 250.0)
 _ITERATIONS = 420

@@ -7,11 +7,11 @@ from functools import cache, partial
 from random import Random
 
 from autocap.devices.nvml.calls import ERRORS
+from autocap.testing.nvml import Episode, Fault, Limits, Steps, Trouble, Way
+from autocap.testing.nvml.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import Report, play, usual
-from bench.nvml_emulation import Episode, Fault, Limits, Steps, Trouble, Way
-from bench.nvml_emulation.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"

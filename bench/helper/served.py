@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from autocap.testing.nvml import FileBoard, environment, plain
+from autocap.testing.nvml.board import requested_mw
 from bench.helper.people import GROUP
-from bench.nvml_emulation import FileBoard, environment, plain
-from bench.nvml_emulation.board import requested_mw
 
 _AGAIN_S = 0.1  # until it is started again; systemd's own RestartSec
 _READY_S = 20.0

@@ -15,12 +15,12 @@ from autocap.events import State, StateEntered
 from autocap.runlog.columns import read_samples
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, EventTail
-from bench.nvml_emulation import FileBoard, environment, machine, plain
-from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s, spent_s
+from autocap.testing.nvml import FileBoard, environment, machine, plain
+from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s, spent_s
 from bench.waiting import until
 
 _AFTER_S = 12.0  # the job begins so long after its process: what waiting costs
-_PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--after", f"{_AFTER_S:g}")
+_PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player", "--after", f"{_AFTER_S:g}")
 # Caps enough for a search of half a minute.
 _SEARCH = ("--strategy", "linear", "--caps", "130,150,170,190,210,230", "--trial-seconds", "6", "--no-memory")
 _WITHIN_S = 60.0

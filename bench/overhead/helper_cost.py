@@ -12,11 +12,11 @@ from statistics import median
 
 import psutil
 
+from autocap.testing.nvml import FileBoard, machine
+from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s, spent_s
 from bench.helper import people, talk
 from bench.helper.served import Served
 from bench.helper.talk import Talk, lend
-from bench.nvml_emulation import FileBoard, machine
-from bench.nvml_emulation.metered import COST_VARIABLE, emulated_s, spent_s
 
 _ARRIVALS_MW = (247_123, 251_007)
 _CAPS_W = (150.0, 170.0)

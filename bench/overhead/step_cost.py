@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from autocap.progress.steps.map import StepMap
-from bench.nvml_emulation import plain
+from autocap.testing.nvml import plain
 
 _ROUNDS = 3  # of each, taken in turns
 _LOOPS = {

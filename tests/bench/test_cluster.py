@@ -12,6 +12,9 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.metrics import Metric
+from autocap.testing.nvml import FileBoard
+from autocap.testing.nvml.board import requested
+from autocap.testing.nvml.physics import Physics
 from bench.cluster import boards, deaths, injection, networks, processes, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
@@ -19,9 +22,6 @@ from bench.cluster.jobs import Row, complaints
 from bench.cluster.layout import Cluster, ClusterError, found
 from bench.cluster.oracle import oracle
 from bench.cluster.truth import Counted, counted
-from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.board import requested
-from bench.nvml_emulation.physics import Physics
 
 PROFILE = "quadro-rtx-6000/alexnet"
 START_S = 1.0

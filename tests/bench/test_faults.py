@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from autocap.testing.nvml import Episode, Fault, Trouble
 from bench.faults import helper_faults, process_faults, virtual_faults
 from bench.faults.outcome import Outcome, difference, silence, table
 from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import play, usual
-from bench.nvml_emulation import Episode, Fault, Trouble
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 

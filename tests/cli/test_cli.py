@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from bench.nvml_emulation import FileBoard, Machine, environment
+from autocap.testing.nvml import FileBoard, Machine, environment
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
 

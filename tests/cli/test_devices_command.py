@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.nvml_emulation import FileBoard, Limits, environment, machine
+from autocap.testing.nvml import FileBoard, Limits, environment, machine
 from tests.cli.test_cli import Cli, cli
 
 __all__ = ["cli"]  # the fixture

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
+from autocap.testing.nvml import FileBoard, Limits, Machine, environment, machine
 from tests.cli.test_cli import Cli, require_said, terminated
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
 
-PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
+PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player")
 QUICK = ("--strategy", "fixed", "--strategy-option", "cap=150", "--target-stderr", "20%", "--trial-seconds", "20")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli.sweep import Sweep, sweep_config
-from bench.nvml_emulation import machine
+from autocap.testing.nvml import machine
 from bench.strategies import curves
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.cli.test_gpu_jobs import PLAYER, Node

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.nvml_emulation import machine
+from autocap.testing.nvml import machine
 from tests.cli.test_cli import Cli, Here, require_said
 from tests.cli.test_gpu_jobs import Node
 from tests.cli.test_sweep_command import EMULATED, NAP, SWEEP, naps, ran, rows

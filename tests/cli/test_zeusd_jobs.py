@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.nvml_emulation import Limits
+from autocap.testing.nvml import Limits
 from tests.cli.test_gpu_jobs import Node, alike
 from tests.doubles import warm
 from tests.doubles.waiting import eventually

@@ -16,7 +16,7 @@ from autocap.devices.nvml.probe import probe_sensor
 from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
-from bench.nvml_emulation import Episode, Fault, Limits, Trouble, machine
+from autocap.testing.nvml import Episode, Fault, Limits, Trouble, machine
 from tests.doubles.nvml_stand import PROFILE, one_card, stand
 
 LOST, TIMEOUT, UNKNOWN = 15, 10, 999

@@ -20,8 +20,8 @@ from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
-from bench.nvml_emulation import Fault, machine
-from bench.nvml_emulation.physics import Physics
+from autocap.testing.nvml import Fault, machine
+from autocap.testing.nvml.physics import Physics
 from bench.simulation.jobs import Log
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.nvml_emulation import FileBoard, Machine, environment, machine
+from autocap.testing.nvml import FileBoard, Machine, environment, machine
 from tests.doubles.waiting import eventually
 
 MACHINE = replace(machine("tesla-v100/alexnet", gpus=2, arrivals_mw=[287_123, 299_999]), start_s=None, jitter=0.0)
@@ -43,7 +43,7 @@ def written(tmp_path: Path, made: Machine = MACHINE) -> tuple[Path, FileBoard]:
 
 
 def player(path: Path, *options: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    return process(path, "-m", "bench.nvml_emulation.player", "--lines", *options)
+    return process(path, "-m", "autocap.testing.nvml.player", "--lines", *options)
 
 
 def test_a_job_does_its_iterations_at_the_pace_of_the_limit_in_force(tmp_path) -> None:

@@ -9,7 +9,7 @@ from autocap.devices import outside_limits
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.zeusd import Zeusd, usual_address
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
-from bench.nvml_emulation import machine
+from autocap.testing.nvml import machine
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 from tests.doubles.zeusd_stand import ZeusdStand, serving
 

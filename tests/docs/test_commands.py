@@ -250,7 +250,7 @@ def own_options() -> set[str]:
         parser = argparse.ArgumentParser()
         registry.load("commands", name)().prepare_parser(parser)
         found |= set(parser._option_string_actions)
-    programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "bench.nvml_emulation.player"]
+    programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "autocap.testing.nvml.player"]
     programs += ["bench.budget_faults.command", "bench.budget_nodes.command", "bench.common", "bench.faults.injections"]
     programs += [f"bench.cluster.{name}" for name in ("up", "job", "jobs", "deaths", "cost")]
     for module in [*programs, "autocap.workloads.__main__"]:

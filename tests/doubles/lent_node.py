@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 import pytest
 
 from autocap.limits.helper.offers import offers_at
-from bench.nvml_emulation import FileBoard, Limits, Machine, environment
+from autocap.testing.nvml import FileBoard, Limits, Machine, environment
 from tests.doubles.waiting import eventually
 
 USER = 65534  # without rights, but to read files: Python's own may lie where only root can

@@ -9,8 +9,8 @@ from autocap.clock import VirtualClock
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.library import Library, open_library
 from autocap.records import Reading
-from bench.nvml_emulation import Fault, Machine, MemoryBoard, emulated, machine, times
-from bench.nvml_emulation.board import requested, requested_mw
+from autocap.testing.nvml import Fault, Machine, MemoryBoard, emulated, machine, times
+from autocap.testing.nvml.board import requested, requested_mw
 
 PROFILE = "quadro-rtx-6000/resnet50"
 

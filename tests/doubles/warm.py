@@ -30,7 +30,7 @@ from typing import IO
 IMPORTED = (
     "autocap.cli.run", "autocap.cli.settings", "autocap.cli.sweep", "autocap.devices.emulated.source",
     "autocap.devices.nvml", "autocap.reports.html", "autocap.session.modes", "autocap.strategies.model",
-    "autocap.sweep.session", "bench.nvml_emulation.install",
+    "autocap.sweep.session", "autocap.testing.nvml.install",
 )  # fmt: skip
 _ROOT = str(Path(__file__).resolve().parents[2])
 WAITING: set[int] = set()  # the PIDs of those that wait
@@ -155,7 +155,7 @@ class Program:
 
     def run(self) -> None:
         """In the fork, for good."""
-        from bench.nvml_emulation.install import STATE_VARIABLE, install
+        from autocap.testing.nvml.install import STATE_VARIABLE, install
 
         sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)

@@ -11,9 +11,9 @@ from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.asking import Waiting
 from autocap.limits.journal import Entry
 from autocap.limits.restore import put_back
+from autocap.testing.nvml import Limits, Steps, Way, times
 from bench.faults.stage import Script
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import Limits, Steps, Way, times
 from tests.doubles.nvml_stand import Stand, one_card, stand
 
 ARRIVAL_MW = 251_007

@@ -19,7 +19,7 @@ from autocap.metrics import Metric
 from autocap.session.actuating import actuation, require_actuator
 from autocap.session.guarding import Records, guarded
 from autocap.session.roles import LimitGuard
-from bench.nvml_emulation import machine
+from autocap.testing.nvml import machine
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 from tests.doubles.scripted_helper import ScriptedHelper, scripted
 from tests.doubles.zeusd_stand import ZeusdStand, serving

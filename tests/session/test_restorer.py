@@ -7,9 +7,9 @@ import pytest
 from autocap.errors import GuardError
 from autocap.limits import Restored
 from autocap.session.restorer import Restorer
+from autocap.testing.nvml import Fault
+from autocap.testing.nvml.machine import LOST
 from bench.faults.virtual import Report, play, usual
-from bench.nvml_emulation import Fault
-from bench.nvml_emulation.machine import LOST
 
 LOST_AT_S, BACK_AT_S = 14.0, 16.0
 FAILED = Restored(uuid="GPU-1", original_w=260.0, final_w=None, restored=False, note="no", failure="it is lost")

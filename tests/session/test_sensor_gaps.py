@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from autocap.testing.nvml import Episode, Trouble
 from bench.faults.virtual import play, usual
-from bench.nvml_emulation import Episode, Trouble
 
 ITERATIONS = 900  # of 0.06 s
 

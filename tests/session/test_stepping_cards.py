@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from autocap.testing.nvml import Steps, Way
 from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import play, usual
-from bench.nvml_emulation import Steps, Way
 
 
 def both_cards(**changes: object) -> Callable[[Stage], None]:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autocap.testing.nvml import Machine, machine
 from bench.helper.people import USER, forked
-from bench.nvml_emulation import Machine, machine
 
 ARRIVALS_MW = (247_123, 251_007, 240_001, 255_500, 238_750, 244_444, 249_999, 252_252)
 OUTSIDER = -1  # computes as whoever has PID 1

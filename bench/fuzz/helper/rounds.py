@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
+from autocap.testing.nvml import FileBoard
+from autocap.testing.nvml.board import State
 from bench.fuzz.case import Case
 from bench.fuzz.helper import players, witness
 from bench.fuzz.helper.law import ARRIVALS_MW, Computing, Law, users
 from bench.helper.served import OPEN_BOUNDS, USUAL, Served, Vitals
-from bench.nvml_emulation import FileBoard
-from bench.nvml_emulation.board import State
 from bench.waiting import waited
 
 CASES_A_ROUND = 500

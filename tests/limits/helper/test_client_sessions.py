@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.nvml_emulation import machine
+from autocap.testing.nvml import machine
 from tests.doubles.lent_node import LentNode, lent_node, needs_two_users
 from tests.doubles.waiting import eventually
 
 pytestmark = needs_two_users
 
-PLAYER = ("-m", "bench.nvml_emulation.player")
+PLAYER = ("-m", "autocap.testing.nvml.player")
 QUICK = ("--strategy", "fixed", "--strategy-option", "cap=150", "--target-stderr", "20%", "--trial-seconds", "20")
 SWEEP = ("sweep", "--caps", "150", "--repeats", "1", "--no-warm-up", "--cool-down", "0")
 # A client that holds a cap until it is ended: what a session is to the helper, without the seconds of a baseline.
@@ -131,7 +131,7 @@ def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
         "log = Path('block/events.jsonl')\n"
         "with autocap.tune(gpus='0', actuator='helper', out='block', progress='speed', strategy='fixed', "
         "strategy_option={'cap': 150}) as run:\n"
-        "    player = subprocess.Popen([sys.executable, '-m', 'bench.nvml_emulation.player'])\n"
+        "    player = subprocess.Popen([sys.executable, '-m', 'autocap.testing.nvml.player'])\n"
         "    while not (log.exists() and 'actuator_chosen' in log.read_text()) and player.poll() is None:\n"
         "        time.sleep(0.1)\n"
         "    player.kill(); player.wait()\n"

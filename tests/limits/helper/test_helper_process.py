@@ -21,9 +21,9 @@ from autocap.errors import ActuatorUnavailable
 from autocap.job.invoking_user import file_rights_of
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import Code, Devices, Done, Lent, Op
+from autocap.testing.nvml import FileBoard, environment, machine
 from autocap.wire.refusal import Refused
 from bench.helper.served import fork_servers_of, watchdogs_of
-from bench.nvml_emulation import FileBoard, environment, machine
 from tests.doubles.waiting import eventually
 
 FOUND_MW = (237_123, 241_007)

@@ -19,9 +19,9 @@ from autocap.limits.helper.house import House
 from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Beaten, Code, Done, Op
 from autocap.limits.state_dir import ROOTS_PATH, StateDir
+from autocap.testing.nvml import Steps, times
 from autocap.wire.who import Peer
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import Steps, times
 from tests.doubles.lending import ALICE, Client
 from tests.doubles.nvml_stand import one_card, stand
 from tests.doubles.rapl_tree import RaplTree

@@ -13,9 +13,9 @@ from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
+from autocap.testing.nvml import machine
+from autocap.testing.nvml.board import PlayedJob
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import machine
-from bench.nvml_emulation.board import PlayedJob
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 
 TICK_S = 0.2

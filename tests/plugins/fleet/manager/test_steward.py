@@ -15,8 +15,8 @@ from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.standing import standing
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.records import NodeReading
+from autocap.testing.nvml.machine import LOST, UNKNOWN, Fault
 from autocap.wire.who import Peer
-from bench.nvml_emulation.machine import LOST, UNKNOWN, Fault
 from tests.plugins.fleet.manager.stage import Stage, stage
 
 FOUND_W, LOW_W = 260.0, 100.0

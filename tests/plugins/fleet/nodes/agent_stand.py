@@ -16,9 +16,9 @@ from pathlib import Path
 
 from autocap.plugins.fleet.nodes.protocol import Begin, Deed, Do, Done, Found, Message, Target, Word, line_of, said
 from autocap.plugins.fleet.nodes.rows import Rows
-from bench.nvml_emulation import FileBoard, environment, machine
+from autocap.testing.nvml import FileBoard, environment, machine
 
-PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
+PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player")
 AGENT = (sys.executable, "-m", "autocap.plugins.fleet.nodes.agent", "--number", "0")
 CAPS_W = (200.0, 190.5)
 _WORD_S, _DEED_S = 0.3, 0.2

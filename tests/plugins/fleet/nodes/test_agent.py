@@ -33,9 +33,9 @@ from autocap.plugins.fleet.nodes.protocol import (
 from autocap.plugins.fleet.nodes.rows import Rows
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
+from autocap.testing.nvml import Steps, machine, times
+from autocap.testing.nvml.board import requested
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import Steps, machine, times
-from bench.nvml_emulation.board import requested
 from tests.doubles.nvml_stand import Stand, stand
 
 CAPS_W = (200.0, 190.0)

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from bench.nvml_emulation import environment
+from autocap.testing.nvml import environment
 
 
 def main(folder: str, names: str, *command: str) -> int:

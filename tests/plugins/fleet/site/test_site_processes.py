@@ -15,7 +15,7 @@ from autocap.errors import AutocapError
 from autocap.job.processes import import_path
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, Standing
-from bench.nvml_emulation import FileBoard, machine
+from autocap.testing.nvml import FileBoard, machine
 from tests.plugins.fleet.nodes.hearing import MARK, marked, until
 
 ARRIVALS_MW = {"east": (250_007, 233_333), "west": (260_000, 241_001)}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.testing.nvml.machine import Change, Machine
 from autocap.wire.codec import decode, encode
-from bench.nvml_emulation.machine import Change, Machine
 
 _DESCRIPTORS = 2  # that a state is read and replaced with
 

@@ -13,6 +13,6 @@ _real = module_from_spec(_spec)
 sys.modules["pynvml"] = _real  # the import that brought us here hands this one out
 _spec.loader.exec_module(_real)
 
-from bench.nvml_emulation.install import install  # noqa: E402  only now is the real pynvml there
+from autocap.testing.nvml.install import install  # noqa: E402  only now is the real pynvml there
 
 install(_real)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any  # what pynvml hands over: ctypes objects of its own making, taken apart here
 
 from autocap.clock import Clock
-from bench.nvml_emulation.board import Board
-from bench.nvml_emulation.machine import Fault
+from autocap.testing.nvml.board import Board
+from autocap.testing.nvml.machine import Fault
 
 _SUCCESS, _NOT_SUPPORTED = 0, 3
 _ENDS = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")  # only a fault that names them meets them

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
 from autocap.job.processes import identify
-from bench.nvml_emulation.board import Board, State, requested, requested_mw
-from bench.nvml_emulation.functions import Failed, Functions, gpu_of, known, number_of, write_to
-from bench.nvml_emulation.machine import Card, Limits, Machine, Trouble, pci_bus
+from autocap.testing.nvml.board import Board, State, requested, requested_mw
+from autocap.testing.nvml.functions import Failed, Functions, gpu_of, known, number_of, write_to
+from autocap.testing.nvml.machine import Card, Limits, Machine, Trouble, pci_bus
 
 if TYPE_CHECKING:  # numpy, which the watchdog's questions do not need
-    from bench.nvml_emulation.physics import Physics, Shown
+    from autocap.testing.nvml.physics import Physics, Shown
 
 # What pynvml hands over are ctypes objects of its own making: `Any`, taken apart by the functions imported below.
 _INVALID, _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND, _TOO_SMALL, _NO_DATA = 2, 3, 4, 6, 7, 21
@@ -314,7 +314,7 @@ class EmulatedLibrary(Functions):
     def physics(self) -> "Physics":
         """The machine as it is now, with the others that its job runs on."""
         if self._physics is None:
-            from bench.nvml_emulation.physics import Physics
+            from autocap.testing.nvml.physics import Physics
 
             self._physics = Physics(self._clock)
         state, self._first = self._board.whole()

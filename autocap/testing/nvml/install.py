@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from autocap.clock import Clock, MonotonicClock
-from bench.nvml_emulation.board import Board, FileBoard
-from bench.nvml_emulation.library import EmulatedLibrary
-from bench.nvml_emulation.metered import COST_VARIABLE, MeteredLibrary
+from autocap.testing.nvml.board import Board, FileBoard
+from autocap.testing.nvml.library import EmulatedLibrary
+from autocap.testing.nvml.metered import COST_VARIABLE, MeteredLibrary
 
 SHIM = Path(__file__).parent / "shim"
 STATE_VARIABLE = "AUTOCAP_EMULATED_NVML"
 CARDS_VARIABLE = "EMULATED_NVML_CARDS"  # numbers of those that may be opened, by comma; all unless it is set
 _EPOCH_S = 1_700_000_000.0  # time 0 of a virtual clock, by the driver's stamps
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 class Times(TypedDict):

@@ -17,8 +17,8 @@ from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import CardView, LimitChange, SimulatedNode
 from autocap.job.processes import identify
 from autocap.records import StepReading
-from bench.nvml_emulation.board import State, by_firmware, timeline
-from bench.nvml_emulation.machine import Change
+from autocap.testing.nvml.board import State, by_firmware, timeline
+from autocap.testing.nvml.machine import Change
 
 _NEVER_S = 1e9
 _SENSORS = {**PRESETS, **LOGGED}

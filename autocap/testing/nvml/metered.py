@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from autocap.clock import Clock
-from bench.nvml_emulation.board import Board
-from bench.nvml_emulation.library import EmulatedLibrary
+from autocap.testing.nvml.board import Board
+from autocap.testing.nvml.library import EmulatedLibrary
 
 COST_VARIABLE = "AUTOCAP_EMULATED_NVML_COST"
 _TELL_S = 0.5

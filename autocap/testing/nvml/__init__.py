@@ -9,12 +9,12 @@ In one process, in virtual time (tests):
 
 Between processes, in real time: write the machine to a file, name it in the environment, and put `SHIM` first on
 PYTHONPATH (`environment` does both); every process that imports pynvml then meets the same GPUs, and
-`python -m bench.nvml_emulation.player` plays the job on them.
+`python -m autocap.testing.nvml.player` plays the job on them.
 """
 
-from bench.nvml_emulation.board import FileBoard, MemoryBoard
-from bench.nvml_emulation.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, plain, times
-from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
+from autocap.testing.nvml.board import FileBoard, MemoryBoard
+from autocap.testing.nvml.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, plain, times
+from autocap.testing.nvml.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
 
 __all__ = [
     "CARDS_VARIABLE",

@@ -1,4 +1,4 @@
-"""A process that plays the job of an emulated machine: `python -m bench.nvml_emulation.player [options]`.
+"""A process that plays the job of an emulated machine: `python -m autocap.testing.nvml.player [options]`.
 
 It has no load of its own. Its iterations end when those of the simulated job do, under the caps that are in force, so
 that steps and power agree. It ends with the job's last iteration.
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.nvml_emulation.board import FileBoard, PlayedJob
-from bench.nvml_emulation.install import STATE_VARIABLE, shared_clock
-from bench.nvml_emulation.physics import Physics
+from autocap.testing.nvml.board import FileBoard, PlayedJob
+from autocap.testing.nvml.install import STATE_VARIABLE, shared_clock
+from autocap.testing.nvml.physics import Physics
 
 _LOOK_S = 0.004
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.nvml_emulation.player")
+    parser = argparse.ArgumentParser(prog="python -m autocap.testing.nvml.player")
     parser.add_argument("--steps", action="store_true", help="count iterations with autocap.step()")
     parser.add_argument("--grandchild", action="store_true", help="let a child of this process do it")
     parser.add_argument("--report-pid", type=int, help="the PID that the driver is to show, as of another namespace")
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.grandchild:
         rest = [word for word in argv if word != "--grandchild"]
-        return subprocess.run([sys.executable, "-m", "bench.nvml_emulation.player", *rest], check=False).returncode
+        return subprocess.run([sys.executable, "-m", "autocap.testing.nvml.player", *rest], check=False).returncode
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
     start_s = shared_clock(board).now() + args.after
     if args.gpus is None:
@@ -46,9 +46,9 @@ def main(argv: Sequence[str]) -> int:
         board.update(lambda state: state.with_job(job))
     for done in iterations(board, gpu):
         if args.steps:
-            import autocap
+            from autocap.progress.steps.map import step
 
-            autocap.step()
+            step()
         if args.lines:
             print(f"iteration {done}", flush=True)
     return 0
