@@ -12,6 +12,7 @@ COMMANDS = {
     "faults": "bench.faults.command",
     "fuzz": "bench.fuzz.command",
     "gate": "bench.gate",
+    "machines": "bench.machines.command",
     "node": "bench.node.command",
     "overhead": "bench.overhead.command",
     "pergpu": "bench.pergpu",

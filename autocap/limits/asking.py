@@ -78,19 +78,29 @@ class Asking:
         return True
 
     def request(self, cap_w: float, before_again: Callable[[], object], *, alone: bool = True) -> None:
-        """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again. before_again:
-        called before each of these. alone: wait until it is enforced; else `is_enforced` does."""
+        """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again, LimitClamped once
+        it was twice: some drivers now and then take another limit than the one that was asked for. before_again: called
+        before each of the former. alone: wait until it is enforced; else `is_enforced` does."""
         port = self._limits
         ask = port.request_w if not alone and isinstance(port, EnforcingPort) else port.set_limit_w
-        for wait_s in (*ASK_AGAIN_S, None):
+        waits_s = iter(ASK_AGAIN_S)
+        clamped: LimitClamped | None = None
+        while True:
             try:
                 ask(self._uuid, cap_w)
                 return
-            except LimitIgnored:
+            except LimitIgnored as error:
+                if clamped is not None and same_limit(error.found_w, clamped.found_w):
+                    raise clamped from error  # the same once more, which is there already
+                wait_s = next(waits_s, None)
                 if wait_s is None:
                     raise
                 self._clock.pause(wait_s)
                 before_again()
+            except LimitClamped as error:
+                if clamped is not None:
+                    raise
+                clamped = error
             finally:
                 self._asked(cap_w)
 

@@ -21,7 +21,7 @@ from autocap.devices.base import DeviceSource, Tunable
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.library import Library, open_library
 from autocap.errors import AutocapError
-from autocap.events import Decided
+from autocap.events import Decided, Event
 from autocap.job.processes import ProcessId, Roots, own_identity
 from autocap.limits import UNSETTLED, Guardian, settle
 from autocap.limits.asking import Waiting
@@ -48,7 +48,8 @@ _IN_MEMORY = Path("/dev/shm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended.
-    kept_w: the cap that was kept last, `None` where none was."""
+    kept_w: the cap that was kept last, `None` where none was. held_up_s: the longest turn of
+    the loop."""
 
     status: int | None
     ended: bool
@@ -65,6 +66,8 @@ class Report:
     left_behind: tuple[str, ...]
     late: str | None
     kept_w: float | None
+    events: tuple[Event, ...]
+    held_up_s: float
 
 
 def usual() -> Machine:
@@ -73,26 +76,51 @@ def usual() -> Machine:
     return replace(made, sensor="v100", iterations=_ITERATIONS, start_s=0.0, job_pid=os.getpid())
 
 
-def play(made: Machine, inject: Callable[[Stage], None], refusals: Sequence[AutocapError] = ()) -> Report:
+QUICK = TuneConfig(metric=Metric(name="energy"), target_stderr=0.3, trial_s=4.0, caps_w=CAPS_W)
+
+
+def play(
+    made: Machine,
+    inject: Callable[[Stage], None],
+    refusals: Sequence[AutocapError] = (),
+    *,
+    tune: TuneConfig = QUICK,
+    strategy: str = "linear",
+    sample_hz: float | None = 20.0,
+    within_s: float = _REAL_LIMIT_S,
+) -> Report:
     """Tune the job of a machine to its end; where a limit cannot be put back because of a fault, once more after it.
 
     inject: called before the tuning begins. refusals: with which the devices are refused first.
     """
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as folder:
-        return _play(made, inject, Path(folder), refusals)
+        config = RunConfig(command=("emulated",), tune=tune, sample_hz=sample_hz)
+        with _deadline(within_s):
+            return _play(made, inject, Path(folder), refusals, config, strategy)
 
 
-def _play(made: Machine, inject: Callable[[Stage], None], folder: Path, refusals: Sequence[AutocapError]) -> Report:
+def _play(
+    made: Machine,
+    inject: Callable[[Stage], None],
+    folder: Path,
+    refusals: Sequence[AutocapError],
+    config: RunConfig,
+    strategy: str,
+) -> Report:
     clock, board = Script(), MemoryBoard(made)
-    with emulated(board, clock) as library, _deadline():
+    with emulated(board, clock) as library:
         stage = Stage(
-            board=board, clock=clock, library=library, state_dir=folder / "state", expected_mw=list(ARRIVALS_MW)
+            board=board,
+            clock=clock,
+            library=library,
+            state_dir=folder / "state",
+            expected_mw=[card.arrival_mw for card in made.cards],
         )
         well = board.read().machine
         inject(stage)
         run = RunDirectory.create(folder / "run", False, datetime.now(UTC))
         recorder = Recorder(run, Reporter())
-        tuning = _tuning(stage, recorder)
+        tuning = _tuning(stage, recorder, config, strategy)
         status, raised, hung = None, None, None
         try:
             status = tuning.tuned(_Found(stage, refusals))
@@ -123,6 +151,8 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path, refusals
             left_behind=_left_behind(stage),
             late=stage.late,
             kept_w=next((one.cap_w for one in reversed(recorder.events) if isinstance(one, Decided)), None),
+            events=tuple(recorder.events),
+            held_up_s=max(stage.turns_s, default=0.0),
         )
 
 
@@ -130,12 +160,10 @@ def _left_behind(stage: Stage) -> tuple[str, ...]:
     return tuple(os.listdir(stage.state_dir)) if stage.state_dir.is_dir() else ()
 
 
-def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
-    metric = Metric(name="energy")
-    tune = TuneConfig(metric=metric, target_stderr=0.3, trial_s=4.0, caps_w=CAPS_W)
-    factory = registry.find("linear")
+def _tuning(stage: Stage, recorder: Recorder, config: RunConfig, strategy: str) -> Tuning:
+    factory = registry.find(strategy)
     return Tuning(
-        config=RunConfig(command=("emulated",), tune=tune, sample_hz=20.0),
+        config=config,
         clock=stage.clock,
         job=_Job(stage),
         inbox=NoInbox(),
@@ -153,14 +181,14 @@ def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
 
 
 @contextmanager
-def _deadline() -> Iterator[None]:
+def _deadline(within_s: float) -> Iterator[None]:
     """Raise Hang in whatever runs for too long, by the real clock."""
 
     def ring(signum: int, frame: FrameType | None) -> None:
-        raise Hang(f"not done within {_REAL_LIMIT_S:g} s")
+        raise Hang(f"not done within {within_s:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, _REAL_LIMIT_S)
+    signal.setitimer(signal.ITIMER_REAL, within_s)
     try:
         yield
     finally:
@@ -177,6 +205,7 @@ class _Job:
     identity: ProcessId | None = field(default_factory=own_identity)
 
     def poll(self) -> int | None:
+        self.stage.turn()
         return 0 if self.stage.library.physics().ended() else None
 
 
@@ -207,7 +236,9 @@ class _Found(DeviceSource):
         found = library.inventory()
         if library.unreadable:
             raise AutocapError("; ".join(library.unreadable))
-        return NvmlDevice(library, [gpu.uuid for gpu in found], stage.clock, observe=False)
+        device = NvmlDevice(library, [gpu.uuid for gpu in found], stage.clock, observe=False)
+        stage.begin()
+        return device
 
 
 class Unwatched:

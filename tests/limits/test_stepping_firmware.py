@@ -184,3 +184,25 @@ def test_an_entry_left_in_steps_is_settled_by_the_next_start(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(dead)
         assert [one.outcome for one in settle(tmp_path)] == [Fate.RESTORED]
         assert made.requested_mw() == ARRIVAL_MW
+
+
+@pytest.mark.parametrize("away_mw", [-7_000, 11_000])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_a_card_that_takes_another_limit_now_and_then_has_ours_in_the_end_and_the_one_found(
+    tmp_path: Path, share: float, away_mw: int
+) -> None:
+    with stand(one_card(arrival_mw=ARRIVAL_MW, wrong_share=share, wrong_mw=away_mw)) as made:
+        with guarded(made, tmp_path) as guardian:
+            taken = 0
+            for cap_w in (170.0, 190.0, 150.0, 251.007, 163.0, 201.0, 155.5, 222.0):
+                try:
+                    guardian.set_caps([cap_w])
+                except LimitRefused as error:  # another one twice in a row: the card may be like that
+                    assert "clamped" in str(error)
+                    continue
+                taken += made.requested_mw() == round(1000 * cap_w)
+                beats(made, guardian, 2.0)
+            assert taken >= 6
+            (restored,) = guardian.restore()
+            assert restored.restored
+        assert made.requested_mw() == ARRIVAL_MW

@@ -1,6 +1,7 @@
 """What emulated and simulated devices share: published profiles and how sensors read."""
 
 import json
+from functools import cache
 from importlib.resources import files
 
 from autocap.errors import UsageError
@@ -9,6 +10,7 @@ from autocap.text import did_you_mean
 DATA = files(__name__).joinpath("krzywaniak2022.json")  # of `profiles`
 
 
+@cache
 def profile_names() -> tuple[str, ...]:
     """The names of all profiles, as `--device emulated:NAME` takes them. Imports no numpy."""
     curves = json.loads(DATA.read_text(encoding="utf-8"))["curves"]

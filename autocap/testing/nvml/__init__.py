@@ -14,7 +14,19 @@ PYTHONPATH (`environment` does both); every process that imports pynvml then mee
 
 from autocap.testing.nvml.board import FileBoard, MemoryBoard
 from autocap.testing.nvml.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, plain, times
-from autocap.testing.nvml.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
+from autocap.testing.nvml.machine import (
+    Card,
+    Change,
+    Episode,
+    Fault,
+    Limits,
+    Machine,
+    Steps,
+    Trouble,
+    Way,
+    again,
+    machine,
+)
 
 __all__ = [
     "CARDS_VARIABLE",
@@ -31,6 +43,7 @@ __all__ = [
     "Steps",
     "Trouble",
     "Way",
+    "again",
     "emulated",
     "environment",
     "machine",

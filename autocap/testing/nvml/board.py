@@ -212,8 +212,18 @@ def requested(state: State, gpu: int, limit_mw: int, t_s: float) -> State:
 
 
 def timeline(state: State) -> list[Change]:
-    """Every change of a limit, ours, others' and the firmware's, by time."""
-    return sorted((*state.changes, *state.machine.changes, *by_firmware(state)), key=lambda change: change.t_s)
+    """Every change of a limit, ours, others', the firmware's and a reload's, by time."""
+    made = (*state.changes, *state.machine.changes, *by_reload(state.machine), *by_firmware(state))
+    return sorted(made, key=lambda change: change.t_s)
+
+
+def by_reload(machine: Machine) -> list[Change]:
+    """All limits are the default once the driver is loaded again."""
+    return [
+        Change(t_s=t_s, gpu=gpu, limit_mw=card.default_mw)
+        for t_s in machine.reloads
+        for gpu, card in enumerate(machine.cards)
+    ]
 
 
 def by_firmware(state: State) -> list[Change]:

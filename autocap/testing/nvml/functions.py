@@ -8,7 +8,7 @@ from autocap.clock import Clock
 from autocap.testing.nvml.board import Board
 from autocap.testing.nvml.machine import Fault
 
-_SUCCESS, _NOT_SUPPORTED = 0, 3
+_SUCCESS, _UNINITIALIZED, _NOT_SUPPORTED, _NO_PERMISSION = 0, 1, 3, 4
 _ENDS = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")  # only a fault that names them meets them
 
 
@@ -26,6 +26,7 @@ class Functions:
     def __init__(self, board: Board, clock: Clock, pause: Callable[[float], object]) -> None:
         self._board, self._clock, self._pause = board, clock, pause
         self._met: dict[Fault, int] = {}
+        self._opened_s = clock.now()
         self.calls = 0  # of any function but those at the ends
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -48,13 +49,17 @@ class Functions:
         return self._met.get(fault, 0) > fault.after
 
     def _fail(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Fail where a fault says so."""
+        """Fail where a fault says so, the driver was reloaded, or this card does not answer that."""
         self.calls += name not in _ENDS
-        faults = self._board.read().machine.faults
-        if not faults:
-            return
+        made = self._board.read().machine
+        if name == _ENDS[0]:
+            self._opened_s = self._clock.now()
+        elif name not in _ENDS and any(self._opened_s < t_s <= self._clock.now() for t_s in made.reloads):
+            raise Failed(_UNINITIALIZED)
         gpu = gpu_of(arguments[0]) if name.startswith("nvmlDevice") and is_handle(arguments) else None
-        for fault in faults:
+        if gpu is not None and name in made.cards[gpu].denied:
+            raise Failed(_NO_PERMISSION)
+        for fault in made.faults:
             if fault.function != name and (fault.function != "*" or name in _ENDS):
                 continue
             if fault.gpu not in (None, gpu) or self._clock.now() < fault.from_s:
@@ -67,12 +72,17 @@ class Functions:
 
 
 def is_handle(arguments: tuple[Any, ...]) -> bool:
-    return bool(arguments) and isinstance(arguments[0], ctypes._Pointer)
+    return bool(arguments) and isinstance(_as_c(arguments[0]), ctypes._Pointer)
 
 
 def gpu_of(handle: Any) -> int:
     """A handle is the address 1 + its card's index."""
-    return (ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
+    return (ctypes.cast(_as_c(handle), ctypes.c_void_p).value or 0) - 1
+
+
+def _as_c(argument: Any) -> Any:
+    """What ctypes would hand to C."""
+    return getattr(argument, "_as_parameter_", argument)
 
 
 def number_of(value: Any) -> int:

@@ -47,6 +47,7 @@ class EmulatedLibrary(Functions):
         self._stands: dict[int, tuple[float, bool]] = {}  # where a counter stood when it stopped, and whether it skips
         self._left_out_j: dict[int, float] = {}
         self._dice: dict[int, Random] = {}
+        self._loaded: dict[int, tuple[float, float]] = {}  # at which reload a counter began anew, and where it stood
 
     # The library as a whole.
 
@@ -141,10 +142,12 @@ class EmulatedLibrary(Functions):
         if limit_mw < card.floor_mw and card.floor_refuses:
             raise Failed(_INVALID)
         limit_mw = max(limit_mw, card.floor_mw)
+        if card.wrong_share and self._thrown(gpu_of(handle)) < card.wrong_share:
+            limit_mw = min(max(limit_mw + card.wrong_mw, card.min_mw), card.max_mw)
         if card.limits is Limits.CLAMPED and card.clamp_mw is not None:
             limit_mw = card.clamp_mw
         call_s, gpu = self._machine.call_s, gpu_of(handle)
-        if card.limits is not Limits.IGNORED and not self._is_ignored(gpu, card):
+        if card.limits is not Limits.IGNORED and self._thrown(gpu) >= card.ignored_share:
             # On the board before it takes hold, at the end of the call.
             self._board.update(lambda state: requested(state, gpu, limit_mw, self._clock.now() + call_s))
         self._pause(call_s + 0.001)
@@ -191,10 +194,12 @@ class EmulatedLibrary(Functions):
         card = self._card(handle)
         if not card.energy_counter:
             raise Failed(_NOT_SUPPORTED)
-        write_to(energy, 5_000_000 + round(1000 * card.energy_gain * self._counted_j(gpu_of(handle))))
+        counted_mj = 5_000_000 + round(1000 * card.energy_gain * self._since_load_j(gpu_of(handle)))
+        write_to(energy, counted_mj % (card.counter_wraps_mj or 1 << 64))
 
     def _nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
-        write_to(clock, round(self._shown(gpu_of(handle)).clock_hz / 1e6))
+        shown, rest_mhz = self._shown(gpu_of(handle)), self._card(handle).rest_mhz
+        write_to(clock, round(shown.clock_hz / 1e6) if shown.busy or rest_mhz is None else rest_mhz)
 
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
         from autocap.devices.simulated.node import SimulatedNode  # with numpy, which a service does without
@@ -219,10 +224,9 @@ class EmulatedLibrary(Functions):
 
     # Behind the functions.
 
-    def _is_ignored(self, gpu: int, card: Card) -> bool:
-        """Whether this set is one of those that are, by chance; the first of a card on are the same each time."""
-        dice = self._dice.setdefault(gpu, Random(f"{self._machine.seed} {gpu}"))
-        return dice.random() < card.ignored_share
+    def _thrown(self, gpu: int) -> float:
+        """By chance, from 0 to 1; of a card in the same order each time."""
+        return self._dice.setdefault(gpu, Random(f"{self._machine.seed} {gpu}")).random()
 
     @property
     def _state(self) -> State:
@@ -288,7 +292,17 @@ class EmulatedLibrary(Functions):
             power_w, average_w = self._held.setdefault(gpu, (shown.power_w, shown.average_w))
             return shown.stamp_s, power_w, average_w
         self._held.pop(gpu, None)
-        return shown.stamp_s, shown.power_w, shown.average_w
+        card = self._machine.cards[gpu]
+        peak = card.peaks_gain if card.peaks_share and self._thrown(gpu) < card.peaks_share else 1.0
+        return shown.stamp_s, peak * shown.power_w, shown.average_w
+
+    def _since_load_j(self, gpu: int) -> float:
+        """By the energy counter, which begins anew where the driver was loaded again."""
+        past_s = [t_s for t_s in self._machine.reloads if t_s <= self._clock.now()]
+        counted_j = self._counted_j(gpu)
+        if past_s and self._loaded.get(gpu, (0.0, 0.0))[0] != past_s[-1]:
+            self._loaded[gpu] = past_s[-1], counted_j
+        return counted_j - self._loaded.get(gpu, (0.0, 0.0))[1]
 
     def _counted_j(self, gpu: int) -> float:
         """By the energy counter, troubles included; a process sees them begin with its first question in them."""

@@ -76,8 +76,13 @@ class Card:
     fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
     measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
     compute on it; drawing_pids: that draw. steps: what its firmware does to limits, a moment after they were set.
-    ignored_share: of the sets, by chance, that report success while nothing happens. floor_mw: the least that it
-    takes, whatever min_mw says: less becomes that, or, where floor_refuses, is refused.
+    ignored_share: of the sets, by chance, that report success while nothing happens; wrong_share: that report success
+    while another limit is taken, wrong_mw away. floor_mw: the least that it takes, whatever min_mw says: less becomes
+    that, or, where floor_refuses, is refused. denied: C functions that answer NO_PERMISSION. acts_share: of its limit
+    that it holds its draw at, as a board whose supply allows no more. plateau_mw: limits from the first to the second
+    are all taken as the first. peaks_share: of the instant readings, by chance, that show peaks_gain times the draw, as
+    a cap bounds means. rest_mhz: the clock that is shown at rest. counter_wraps_mj: where its energy counter begins
+    anew.
     """
 
     uuid: str
@@ -105,8 +110,23 @@ class Card:
     drawing_pids: tuple[int, ...] = ()
     steps: Steps | None = None
     ignored_share: float = 0.0
+    wrong_share: float = 0.0
+    wrong_mw: int = 0
     floor_mw: int = 0
     floor_refuses: bool = False
+    denied: tuple[str, ...] = ()
+    acts_share: float = 1.0
+    plateau_mw: tuple[int, int] | None = None
+    peaks_share: float = 0.0
+    peaks_gain: float = 1.2
+    rest_mhz: int | None = None
+    counter_wraps_mj: int | None = None
+
+    def acts_mw(self, limit_mw: int) -> float:
+        """What it holds its draw at under a limit."""
+        if self.plateau_mw is not None and self.plateau_mw[0] <= limit_mw <= self.plateau_mw[1]:
+            limit_mw = self.plateau_mw[0]
+        return self.acts_share * limit_mw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +163,10 @@ class Machine:
     `logged_sensors`.
     job_gpus: which cards the job uses, `None` for all. job_pid: who the driver says computes there; `None` until a
     player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that
-    somebody else sets. missing: C functions that this driver lacks. has_driver: without one the library cannot be
-    loaded. efficiency_spread: as SimulatedNode has it.
+    somebody else sets (`again` for an agent that does so every few seconds). reloads: when the driver is taken out and
+    loaded again, seconds: limits fall back to the default, counters begin anew, and a process that had opened the
+    library before is told UNINITIALIZED until it opens it again. missing: C functions that this driver lacks.
+    has_driver: without one the library cannot be loaded. efficiency_spread: as SimulatedNode has it.
     """
 
     profile: str
@@ -157,6 +179,7 @@ class Machine:
     job_pid: int | None = None
     start_s: float | None = None
     changes: tuple[Change, ...] = ()
+    reloads: tuple[float, ...] = ()
     faults: tuple[Fault, ...] = ()
     missing: tuple[str, ...] = ()
     has_driver: bool = True
@@ -167,6 +190,12 @@ class Machine:
 
     def with_card(self, gpu: int, card: Card) -> "Machine":
         return replace(self, cards=(*self.cards[:gpu], card, *self.cards[gpu + 1 :]))
+
+
+def again(gpu: int, limit_mw: int, *, from_s: float, every_s: float, until_s: float = 36_000.0) -> tuple[Change, ...]:
+    """An agent that sets its number again and again."""
+    times = range(int((until_s - from_s) // every_s) + 1)
+    return tuple(Change(t_s=from_s + every_s * number, gpu=gpu, limit_mw=limit_mw) for number in times)
 
 
 def pci_bus(gpu: int) -> int:

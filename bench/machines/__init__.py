@@ -1,0 +1,1 @@
+"""Machines drawn at random from what drivers, firmware, containers and other agents really do."""

@@ -1,0 +1,281 @@
+"""A machine drawn at random: what it is, and what goes wrong there; with the numbers of the facts in docs/nvml.md."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from autocap.devices.model import profile_names, profiles
+from autocap.testing.nvml import Card, Episode, Fault, Limits, Machine, Steps, Trouble, again, machine
+from autocap.testing.nvml.machine import NO_PERMISSION, TIMEOUT, UNKNOWN
+
+_SENSORS = ("v100", "turing", "a100", "rtx-3090", "rtx-4090", "h100")
+_SHORTEST_S, _LONGEST_S = 400.0, 900.0
+_HOURS_S = 36_000.0
+_NEVER = "nothing refuses it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """seed: repeats it. kind: of machine. manners: what goes wrong there. refused: by what words a refusal names its
+    cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. foreign_mw: the
+    limit that somebody else leaves there, `None` where nobody does."""
+
+    seed: int
+    kind: str
+    manners: tuple[str, ...]
+    machine: Machine
+    metric: str
+    refused: str | None = None
+    may_end: str | None = None
+    foreign_mw: int | None = None
+
+
+Change = Callable[["Drawn", Random], "Drawn"]
+
+
+def drawn(seed: int, manners: int | None = None) -> Drawn:
+    """manners: how many, 0 to 2 by chance unless given."""
+    rng = Random(f"machine {seed}")
+    profile = rng.choice(profile_names())
+    gpus = rng.choice((1, 1, 2, 2, 4))
+    made = machine(profile, gpus=gpus)
+    arrivals_mw = [_arrival_mw(card, rng) for card in made.cards]
+    seconds = rng.uniform(_SHORTEST_S, _LONGEST_S)
+    made = replace(
+        made,
+        cards=tuple(replace(card, arrival_mw=w) for card, w in zip(made.cards, arrivals_mw, strict=True)),
+        sensor=rng.choice(_SENSORS),
+        iterations=round(seconds / profiles.load(profile).default_time_s),
+        start_s=0.0,
+        job_pid=os.getpid(),
+        seed=seed,
+    )
+    kind = rng.choice(tuple(KINDS))
+    one = Drawn(seed=seed, kind=kind, manners=(), machine=made, metric=rng.choice(("energy", "edp", "eds")))
+    one = KINDS[kind](one, rng)
+    count = rng.choice((0, 1, 1, 2)) if manners is None else manners
+    for name in rng.sample(tuple(MANNERS), count):
+        one = replace(MANNERS[name](one, rng), manners=(*one.manners, name))
+    return one
+
+
+def _arrival_mw(card: Card, rng: Random) -> int:
+    """The default on two machines of three; else what an operator has set."""
+    if rng.random() < 0.67:
+        return card.default_mw
+    return rng.randrange(round(0.85 * card.default_mw), card.default_mw)
+
+
+def _cards(one: Drawn, **changes: object) -> Drawn:
+    cards = tuple(replace(card, **changes) for card in one.machine.cards)  # type: ignore[arg-type]  # by name
+    return replace(one, machine=replace(one.machine, cards=cards))
+
+
+def _share(one: Drawn, share: float) -> int:
+    """Of the range of its cards' limits, milliwatts."""
+    card = one.machine.cards[0]
+    return card.min_mw + round(share * (card.max_mw - card.min_mw))
+
+
+def _plain(one: Drawn, rng: Random) -> Drawn:
+    return one
+
+
+def _laptop(one: Drawn, rng: Random) -> Drawn:
+    return replace(_cards(one, limits=Limits.UNSUPPORTED, energy_counter=False), refused="no power limit to set")
+
+
+def _mig(one: Drawn, rng: Random) -> Drawn:
+    return replace(_cards(one, mig=True), refused="MIG instances, which share one power limit")
+
+
+def _virtual(one: Drawn, rng: Random) -> Drawn:
+    changed = _cards(one, virtual=True, limits=Limits.UNSUPPORTED, energy_counter=False, instant_scope=None)
+    return replace(changed, refused="virtual GPU, whose power limit belongs to its host")
+
+
+def _container(one: Drawn, rng: Random) -> Drawn:
+    return replace(_cards(one, limits=Limits.REFUSED), refused="needs root or CAP_SYS_ADMIN")
+
+
+def _chassis(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, acts_share=0.6)
+
+
+def _module(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, instant_scope=1)
+
+
+def _no_persistence(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, persistence=False)
+
+
+def _old_driver(one: Drawn, rng: Random) -> Drawn:
+    average = rng.random() < 0.5
+    changed = _cards(one, instant_scope=None, limit_fields=False, usage_is_average=average, samples_buffer=not average)
+    return replace(changed, machine=replace(changed.machine, driver_version="470.82.01"))
+
+
+def _peaks(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, peaks_share=0.03, peaks_gain=1.25)
+
+
+def _plateau(one: Drawn, rng: Random) -> Drawn:
+    low = rng.uniform(0.2, 0.6)
+    return _cards(one, plateau_mw=(_share(one, low), _share(one, low + 0.25)))
+
+
+def _floor(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, floor_mw=_share(one, rng.uniform(0.2, 0.5)), floor_refuses=rng.random() < 0.5)
+
+
+def _high_minimum(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, min_mw=max(one.machine.cards[0].min_mw, round(0.67 * one.machine.cards[0].max_mw)))
+
+
+def _board_controller(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, ceiling_mw=_share(one, rng.uniform(0.75, 0.95)))
+
+
+# What a machine is.
+KINDS: dict[str, Change] = {
+    "plain": _plain,
+    "laptop": _laptop,
+    "MIG": _mig,
+    "virtual GPU": _virtual,
+    "container without CAP_SYS_ADMIN": _container,
+    "foreign chassis, 60 % of the limit": _chassis,
+    "power of the module alone": _module,
+    "no persistence": _no_persistence,
+    "old driver": _old_driver,
+    "peaks above the limit": _peaks,
+    "plateau": _plateau,
+    "floor above the range": _floor,
+    "lowest cap at 67 %": _high_minimum,
+    "held lower from outside": _board_controller,
+}
+
+
+def _counter_absent(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, energy_counter=False)
+
+
+def _counter_high(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, energy_gain=1.5)
+
+
+def _counter_stuck(one: Drawn, rng: Random) -> Drawn:
+    return _episodes(one, Trouble.COUNTER_STANDS, rng, first_s=0.0, every_s=2 * _HOURS_S, for_s=_HOURS_S)
+
+
+def _counter_stops(one: Drawn, rng: Random) -> Drawn:
+    trouble = rng.choice((Trouble.COUNTER_STANDS, Trouble.COUNTER_SKIPS))
+    return _episodes(one, trouble, rng, first_s=rng.uniform(10, 60), every_s=40.0, for_s=rng.choice((3.0, 8.0)))
+
+
+def _counter_wraps(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, counter_wraps_mj=rng.choice((1 << 24, 1 << 25)))
+
+
+def _zeros(one: Drawn, rng: Random) -> Drawn:
+    return _episodes(one, Trouble.ZERO, rng, first_s=rng.uniform(0, 10), every_s=10.0, for_s=1.0)
+
+
+def _sticks(one: Drawn, rng: Random) -> Drawn:
+    return _episodes(one, Trouble.STUCK, rng, first_s=rng.uniform(20, 60), every_s=60.0, for_s=5.0)
+
+
+def _missing(one: Drawn, rng: Random) -> Drawn:
+    return _episodes(one, Trouble.MISSING, rng, first_s=rng.uniform(20, 60), every_s=45.0, for_s=2.0)
+
+
+def _episodes(one: Drawn, trouble: Trouble, rng: Random, *, first_s: float, every_s: float, for_s: float) -> Drawn:
+    """On one card by chance, again and again."""
+    gpu = rng.randrange(len(one.machine.cards))
+    begins = [first_s + every_s * number for number in range(int(4000.0 // every_s) + 1)]
+    found = tuple(Episode(trouble=trouble, from_s=t_s, until_s=t_s + for_s) for t_s in begins)
+    card = one.machine.cards[gpu]
+    changed = replace(card, episodes=(*card.episodes, *found))
+    return replace(one, machine=one.machine.with_card(gpu, changed))
+
+
+def _ignores(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, ignored_share=0.15)
+
+
+def _wrong(one: Drawn, rng: Random) -> Drawn:
+    return replace(_cards(one, wrong_share=0.1, wrong_mw=-7_000), may_end="clamped|somebody else|stays at|ignored")
+
+
+def _steps(one: Drawn, rng: Random) -> Drawn:
+    return _cards(one, steps=Steps(step_mw=25_000, lag_s=rng.choice((0.008, 0.5))))
+
+
+def _hiccups(one: Drawn, rng: Random) -> Drawn:
+    code = rng.choice((TIMEOUT, UNKNOWN))
+    faults = tuple(Fault(code=code, after=rng.randrange(200, 60_000), gpu=0) for _ in range(12))
+    return replace(one, machine=replace(one.machine, faults=(*one.machine.faults, *faults)))
+
+
+def _denied(one: Drawn, rng: Random) -> Drawn:
+    names = rng.sample(GETTERS, rng.randrange(1, 5))
+    return _cards(one, denied=tuple(names))
+
+
+def _lost(one: Drawn, rng: Random) -> Drawn:
+    fault = Fault(code=15, gpu=0, times=None, from_s=rng.uniform(60, 300))
+    made = replace(one.machine, faults=(*one.machine.faults, fault))
+    return replace(one, machine=made, may_end="fallen off the bus")
+
+
+def _agent(one: Drawn, rng: Random) -> Drawn:
+    card = one.machine.cards[0]
+    limit_mw = card.default_mw - 10_000
+    found = again(0, limit_mw, from_s=rng.uniform(60, 200), every_s=15.0, until_s=4000.0)
+    made = replace(one.machine, changes=(*one.machine.changes, *found))
+    return replace(one, machine=made, may_end="somebody else has changed it", foreign_mw=limit_mw)
+
+
+def _reload(one: Drawn, rng: Random) -> Drawn:
+    return replace(one, machine=replace(one.machine, reloads=(rng.uniform(40, 300),)))
+
+
+# What goes wrong there.
+MANNERS: dict[str, Change] = {
+    "no energy counter": _counter_absent,
+    "a counter half too high": _counter_high,
+    "a counter that stands still": _counter_stuck,
+    "a counter that stops for seconds": _counter_stops,
+    "a counter that wraps": _counter_wraps,
+    "zeros for one second in ten": _zeros,
+    "a sensor that sticks": _sticks,
+    "readings that are missing": _missing,
+    "sets that are ignored now and then": _ignores,
+    "sets that take another value now and then": _wrong,
+    "limits in steps of 25 W": _steps,
+    "calls that fail now and then": _hiccups,
+    "getters without permission": _denied,
+    "a card that is lost": _lost,
+    "an agent that sets its number every 15 s": _agent,
+    "a driver that is reloaded": _reload,
+}
+# That a container may not ask (MIG: even memory); those without which nothing can be tuned are another matter.
+GETTERS = (
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetVirtualizationMode",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetName",
+)
+assert NO_PERMISSION == 4

@@ -1,0 +1,127 @@
+"""A whole tuned job on a drawn machine, in virtual time, and what is to be said of it."""
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autocap import events
+from autocap.config import STRATEGY, TuneConfig
+from autocap.devices.model import profiles
+from autocap.metrics import Metric
+from bench.faults.virtual import Report, play
+from bench.machines.drawn import Drawn
+
+_HELD_UP_S = 2.0
+_WITHIN_S = 300.0  # real seconds, of one job
+_LEAST = 1e-4  # that an error is taken to be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """tuned: a cap was kept, or the limit found confirmed. why: the last word. complaints: what went wrong, each with
+    its kind before a colon. off: by how many of their errors the stated energy and time differ from what they are."""
+
+    drawn: Drawn
+    tuned: bool
+    why: str
+    complaints: tuple[str, ...]
+    off: tuple[float, ...]
+    took_s: float
+    said: tuple[str, ...]
+
+
+def played(one: Drawn) -> Played:
+    began_s = time.monotonic()
+    report = play(
+        one.machine,
+        lambda stage: None,
+        tune=TuneConfig(metric=Metric(name=one.metric, k=2.0 if one.metric == "eds" else None)),
+        strategy=STRATEGY,
+        sample_hz=None,
+        within_s=_WITHIN_S,
+    )
+    decided = [event for event in report.events if isinstance(event, events.Decided)]
+    tuned = bool(decided)
+    off = tuple(_off(one, event) for event in decided if event.measurement is not None and event.baseline is not None)
+    flat = tuple(number for pair in off for number in pair)
+    return Played(
+        drawn=one,
+        tuned=tuned,
+        why=report.said[-1],
+        complaints=tuple(_complaints(one, report, tuned)),
+        off=flat,
+        took_s=time.monotonic() - began_s,
+        said=report.said,
+    )
+
+
+def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
+    found = []
+    if report.raised is not None:
+        found.append(f"error: {report.raised}")
+    if report.hung is not None:
+        found.append(f"hang: {report.hung}")
+    if report.held_up_s > _HELD_UP_S:
+        found.append(f"hang: the loop was held up for {report.held_up_s:.1f} s")
+    if not report.ended:
+        found.append("harmed: the job has not ended")
+    expected_mw = list(report.expected_mw)
+    if one.foreign_mw is not None:
+        expected_mw[0] = one.foreign_mw
+    if list(report.limits_mw) != expected_mw and not _left_right(one, report):
+        found.append(f"limit: {report.limits_mw} mW instead of {tuple(expected_mw)}")
+    if report.left_behind:
+        found.append(f"limit: {', '.join(report.left_behind)} stayed")
+    named = one.refused or one.may_end
+    if not tuned and named is None:
+        found.append(f"refused wrongly: {report.said[-1]}")
+    if not tuned and named is not None and not any(re.search(named, text) for text in report.said):
+        found.append(f"cause: {report.said[-1]}")
+    if tuned and one.refused is not None:
+        found.append("tuned where no cap can be set")
+    return found
+
+
+def _left_right(one: Drawn, report: Report) -> bool:
+    """Whether the limits that stand there are as good as those found: what the firmware makes of these, or a reload."""
+    for card, there_mw, wanted_mw in zip(one.machine.cards, report.limits_mw, report.expected_mw, strict=True):
+        made = {wanted_mw}
+        if card.steps is not None:
+            made.add(card.steps.made_of(wanted_mw))
+        if one.machine.reloads:
+            made.add(card.default_mw)
+        if one.foreign_mw is not None:
+            made |= {one.foreign_mw} | ({card.steps.made_of(one.foreign_mw)} if card.steps is not None else set())
+        if there_mw not in made:
+            return False
+    return True
+
+
+def _off(one: Drawn, event: events.Decided) -> tuple[float, float]:
+    """Of energy and time under the cap that was kept, over those at the limit found."""
+    there, base = event.measurement, event.baseline
+    assert there is not None
+    assert base is not None
+    (true_s, true_j), (base_s, base_j) = _true(one, there.cap_w), _true(one, base.cap_w)
+    energy = math.log(there.energy_per_iteration_j / base.energy_per_iteration_j * base_j / true_j)
+    seconds = math.log(there.period_s / base.period_s * base_s / true_s)
+    energy_stderr = max(math.hypot(there.energy_rel_stderr, base.energy_rel_stderr), _LEAST)
+    stderr = max(math.hypot(there.period_rel_stderr, base.period_rel_stderr), _LEAST)
+    return abs(energy) / energy_stderr, abs(seconds) / stderr
+
+
+def _true(one: Drawn, caps_w: Sequence[float]) -> tuple[float, float]:
+    """Seconds and joules an iteration under some limits: the slowest card sets the pace, and the others wait for it."""
+    profile = profiles.load(one.machine.profile)
+    times_s, powers_w = [], []
+    for card, limit_w in zip(one.machine.cards, caps_w, strict=True):
+        limit_mw = round(1000 * limit_w)
+        acts_w = card.acts_mw(limit_mw if card.ceiling_mw is None else min(limit_mw, card.ceiling_mw)) / 1000
+        cap_w = min(max(acts_w, profile.cap_range.min_w), profile.cap_range.max_w)
+        times_s.append(float(profile.time_s(cap_w)))
+        powers_w.append(float(profile.power_w(cap_w)))
+    slowest_s = max(times_s)
+    waited = [profile.idle_w * (slowest_s - t_s) for t_s in times_s]
+    return slowest_s, sum(w * t_s + more_j for w, t_s, more_j in zip(powers_w, times_s, waited, strict=True))
