@@ -167,6 +167,24 @@ class SettingsPort(LimitPort, Protocol):
 
 
 @runtime_checkable
+class Reloadable(Protocol):
+    """What goes through a driver that may be unloaded and loaded again beneath us. reloads: how often that was seen in
+    this process; each time, limits may have fallen back to the default."""
+
+    @property
+    def reloads(self) -> int: ...
+
+
+@runtime_checkable
+class ReloadablePort(LimitPort, Reloadable, Protocol):
+    """A port to such a driver."""
+
+    def default_w(self, uuid: str) -> float | None:
+        """The limit that a device has once its driver was loaded, watts; `None` where it does not say. Raises
+        DeviceError."""
+
+
+@runtime_checkable
 class EnforcingPort(LimitPort, Protocol):
     """A port of devices that enforce a limit some time after they took it, which of several is awaited at once."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.devices.base import LimitPort
+from autocap.devices.base import LimitPort, ReloadablePort
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.limits.asking import Asking, ForeignLimit, Waiting
 from autocap.limits.journal import Entry, Journal
@@ -60,6 +60,7 @@ class GuardedLimit:
         self._clock = clock
         self._foreign: ForeignLimit | None = None
         self._asking = Asking(limits, entry.uuid, entry.original_w, clock)
+        self._reloads = reloads_of(limits)  # when a limit was last requested
         self.maybe_original = False
         self.settled = True
 
@@ -183,13 +184,20 @@ class GuardedLimit:
                 self._save(self._entry.after_settling())
 
     def _is_put_back(self, requested_w: float) -> bool:
-        """Whether it is the original, which the watchdog may have put back."""
+        """Whether it is the original, which the watchdog may have put back; or the default, since the driver was loaded
+        again."""
         original_w = self._entry.original_w
-        return self.maybe_original and original_w is not None and same_limit(requested_w, original_w)
+        if self.maybe_original and original_w is not None and same_limit(requested_w, original_w):
+            return True
+        if not isinstance(self._limits, ReloadablePort) or self._limits.reloads == self._reloads:
+            return False
+        default_w = self._limits.default_w(self._entry.uuid)
+        return default_w is not None and same_limit(requested_w, default_w)
 
     def _request(self, cap_w: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
+        self._reloads = reloads_of(self._limits)
         try:
             self._asking.request(cap_w, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:
@@ -267,3 +275,8 @@ class GuardedLimit:
         self._journal.save(entry)
         self._entry = entry
         return self._tell(entry)
+
+
+def reloads_of(limits: LimitPort) -> int:
+    """How often a driver was seen to have been loaded again; 0 where there is none to be."""
+    return limits.reloads if isinstance(limits, ReloadablePort) else 0

@@ -20,7 +20,7 @@ from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.limits.asking import REAL_TIME, Waiting
-from autocap.limits.guarded_limit import GuardedLimit, Restored
+from autocap.limits.guarded_limit import GuardedLimit, Restored, reloads_of
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock
@@ -75,6 +75,7 @@ class Guardian:
         self._heartbeat: Watch | None = None
         self._exchanging = threading.RLock()  # to end without a watchdog is to put all back
         self._put_back_meanwhile = False
+        self._reloads = reloads_of(limits)
         self._left_out: set[int] = set()
         self.failed: int | None = None
         self._spare = SpareDescriptors(0)
@@ -170,14 +171,15 @@ class Guardian:
         """Tell the watchdog that all is well; at least every half second.
 
         Returns whether limits were, or may have been, put back since the last beat (this process hung or was stopped,
-        or the watchdog was replaced): then set the caps again. Raises GuardError when there is no watchdog any more
-        and no other can be started; the limits are back by then.
+        the watchdog was replaced, or the driver was loaded again): then set the caps again. Raises GuardError when
+        there is no watchdog any more and no other can be started; the limits are back by then.
         """
         if self._heartbeat is not None or not self._is_settled():
             self._exchange()
             for one in self._guarded:
                 one.look(self._exchange)
-        happened, self._put_back_meanwhile = self._put_back_meanwhile, False
+        before, self._reloads = self._reloads, reloads_of(self._limits)
+        happened, self._put_back_meanwhile = self._put_back_meanwhile or self._reloads != before, False
         return happened
 
     def restore(self) -> tuple[Restored, ...]:

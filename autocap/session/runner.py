@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
+_RELOADED = "the driver was loaded again, at which every limit falls back to the default; the caps are set again"
 _LONG_S = 1.0  # of reading or setting the devices, for that to be why limits were put back
 
 
@@ -90,7 +91,7 @@ class Runner:
     """Runs one tuning to the end of its job.
 
     actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time. prices: of
-    energy, as they change.
+    energy, as they change. reloads: how often the driver was seen to have been loaded again.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Runner:
         actuator: Actuator | None,
         inbox: Inbox | None = None,
         prices: News | None = None,
+        reloads: Callable[[], int] = lambda: 0,
     ) -> None:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
@@ -116,6 +118,7 @@ class Runner:
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
+        self._reloads, self._reloads_seen = reloads, reloads()
         self._called_s = 0.0  # that the devices were longest read or set for since the last beat
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
@@ -210,8 +213,13 @@ class Runner:
         def beat() -> list[Action]:
             if not actuator.beat():
                 return self._link.heed(now_s) if self._mode is LoopMode.TUNING else []
+            before, self._reloads_seen = self._reloads_seen, self._reloads()
             took = f"a call to the device took {called_s:.1f} s; the limits were put back meanwhile"
-            self._warn(now_s, took if called_s > _LONG_S else _PUT_BACK)
+            slow = took if called_s > _LONG_S else _PUT_BACK
+            if self._reloads_seen != before:  # what is there now is not even the limit found
+                actuator.set_caps(self._controller.caps_w)
+                slow = _RELOADED
+            self._warn(now_s, slow)
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
                 if called_s > _LONG_S:

@@ -17,7 +17,7 @@ from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
-from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable
+from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Reloadable, Tunable
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
@@ -221,6 +221,7 @@ class Tuning:
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
             prices=self.prices,
+            reloads=lambda: device.reloads if isinstance(device, Reloadable) else 0,
         )
         return runner, held
 

@@ -18,7 +18,7 @@ WITHOUT_ROOT = (
 
 # Every return code that NVML has: its name there, and what it means with what to do about it.
 ERRORS: dict[int, tuple[str, str]] = {
-    1: ("UNINITIALIZED", "the NVML library was shut down meanwhile; start autocap again"),
+    1: ("UNINITIALIZED", "the NVIDIA driver was unloaded, and cannot be opened again; load it (modprobe nvidia)"),
     2: ("INVALID_ARGUMENT", "the driver does not take this value; update the driver, or report this to autocap"),
     3: ("NOT_SUPPORTED", "this GPU or its driver does not offer it; autocap does without where it can"),
     4: ("NO_PERMISSION", f"it needs root or CAP_SYS_ADMIN; {WITHOUT_ROOT}"),
@@ -55,7 +55,7 @@ ERRORS: dict[int, tuple[str, str]] = {
 }
 _UNLISTED = ("UNLISTED", "this code is newer than autocap; look it up in NVIDIA's nvmlReturn_t and update autocap")
 
-NO_PERMISSION = 4
+UNINITIALIZED, NO_PERMISSION = 1, 4
 # After these nothing more is to be had from the GPU in this process.
 _LOST = frozenset({1, 9, 12, 15, 16, 18, 28})
 # These mean that there is no such thing here, now and later. NO_PERMISSION is one of them for whatever only reads.
@@ -84,12 +84,44 @@ class NvmlError(DeviceError):
         return self.code in _ABSENT
 
 
+class _Opened:
+    """NVML in this process, which all of its users share. users: those that have it open. reloads: how often it was
+    opened again for them, as the driver had been unloaded and loaded meanwhile."""
+
+    def __init__(self) -> None:
+        self.users = self.reloads = 0
+
+    def again(self, error: pynvml.NVMLError) -> bool:
+        """After such an error: whether it was opened again, so that the same may be asked once more."""
+        if error.value != UNINITIALIZED or self.users == 0:
+            return False
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return False
+        self.reloads += 1
+        return True
+
+
+opened = _Opened()
+
+
 def call(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The function's result. what: what is being done, for the message. Raises NvmlError."""
     try:
-        return function(*args, **kwargs)
+        return asked(function, *args, **kwargs)
     except pynvml.NVMLError as error:
         raise NvmlError(what, error.value) from error
+
+
+def asked(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The function's result, also once NVML had to be opened again first. Raises pynvml.NVMLError."""
+    try:
+        return function(*args, **kwargs)
+    except pynvml.NVMLError as error:
+        if not opened.again(error):
+            raise
+    return function(*args, **kwargs)
 
 
 def offered(what: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pynvml
 
 from autocap.clock import Clock
-from autocap.devices.nvml.calls import NvmlError, call
+from autocap.devices.nvml.calls import NvmlError, asked, call
 from autocap.devices.nvml.library import Library
 from autocap.devices.nvml.state import (
     ENFORCED_LIMIT,
@@ -224,7 +224,7 @@ class Card:
         if quantity in self._absent:
             return None
         try:
-            return function()  # `call` would put words together for an error that hardly ever comes
+            return asked(function)  # `call` would put words together for an error that hardly ever comes
         except pynvml.NVMLError as error:
             self._settle(quantity, NvmlError(self._what(quantity), error.value))
         except NvmlError as error:

@@ -9,7 +9,7 @@ import pynvml
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
 from autocap.devices.measured_windows import WINDOWS_S, sensor_of
-from autocap.devices.nvml.calls import NvmlError, offered
+from autocap.devices.nvml.calls import NvmlError, offered, opened
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import HeldLimits, NvmlLimits, Requester
@@ -71,6 +71,11 @@ class NvmlDevice:
                 mhz = offered(f"reading the highest clock of {gpu.where}", function, handle, pynvml.NVML_CLOCK_SM)
             found.append(1e6 * mhz if mhz else None)
         return tuple(found)
+
+    @property
+    def reloads(self) -> int:
+        """As `Reloadable` has it."""
+        return opened.reloads
 
     def read(self) -> tuple[Reading, ...]:
         """One reading a GPU. Raises NvmlError when one is lost; whatever else fails is a gap, and a note."""

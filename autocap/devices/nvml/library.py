@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pynvml
 
 from autocap.devices.inventory import ListedDevice
-from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
+from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered, opened
 from autocap.devices.nvml.state import LimitState
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange
@@ -37,6 +37,19 @@ def pci_address(handle: object, where: str) -> str | None:
     return None if info is None else f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
+class _Handle:
+    """NVML's handle of a GPU, as ctypes takes it; found anew once NVML was opened again."""
+
+    def __init__(self, uuid: str, found: object) -> None:
+        self._uuid, self._found, self._reloads = uuid, found, opened.reloads
+
+    @property
+    def _as_parameter_(self) -> object:
+        if self._reloads != opened.reloads:
+            self._found, self._reloads = pynvml.nvmlDeviceGetHandleByUUID(self._uuid), opened.reloads
+        return self._found
+
+
 class Library:
     """NVML while it is initialised: made by `open_library`, ended by `close` or `with`.
 
@@ -47,6 +60,7 @@ class Library:
     def __init__(self, pause: Callable[[float], object], wall_s: Callable[[], float]) -> None:
         self.pause, self.wall_s = pause, wall_s
         self._open = True
+        opened.users += 1
         self._handles: dict[str, object] = {}
         self.unreadable: tuple[str, ...] = ()  # why GPUs that the driver counts are not in the inventory
 
@@ -60,6 +74,7 @@ class Library:
         """Let go of the library; no limit changes."""
         if self._open:
             self._open = False
+            opened.users -= 1
             with suppress(pynvml.NVMLError):  # there is nothing left to do about it
                 pynvml.nvmlShutdown()
 
@@ -106,11 +121,12 @@ class Library:
         """NVML's handle of a GPU. Raises DeviceError where there is no such GPU, NvmlError where it is lost."""
         if uuid not in self._handles:
             try:
-                self._handles[uuid] = call(f"finding GPU {uuid}", pynvml.nvmlDeviceGetHandleByUUID, uuid)
+                found = call(f"finding GPU {uuid}", pynvml.nvmlDeviceGetHandleByUUID, uuid)
             except NvmlError as error:
                 if not error.absent:
                     raise
                 raise DeviceError(f"there is no GPU {uuid}; `autocap devices` lists those there are") from error
+            self._handles[uuid] = _Handle(uuid, found)
         return self._handles[uuid]
 
     def _gpu(self, index: int, driver: str) -> NvmlGpu:
@@ -123,7 +139,7 @@ class Library:
         persistence = offered(f"reading the persistence mode of {where}", pynvml.nvmlDeviceGetPersistenceMode, handle)
         virtual = offered(f"reading the virtualisation of {where}", pynvml.nvmlDeviceGetVirtualizationMode, handle)
         limits = LimitState(handle, where)
-        self._handles[uuid] = handle
+        self._handles[uuid] = _Handle(uuid, handle)
         is_mig = mig is not None and mig[0] == 1
         cap_range, requested_w, enforced_w = limits.cap_range(), limits.requested_w(), limits.enforced_w()
         return NvmlGpu(

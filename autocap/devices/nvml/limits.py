@@ -11,7 +11,7 @@ from typing import Protocol
 import pynvml
 
 from autocap.devices.base import EnforcingPort, LimitVerifier, require_inside
-from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call, offered
+from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call, offered, opened
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
 from autocap.errors import (
@@ -56,6 +56,15 @@ class HeldLimits(LimitVerifier):
     def requested_w(self, uuid: str) -> float | None:
         """The limit last requested, by anybody, watts; `None` where the GPU does not say. Raises DeviceError."""
         return self.gpu(uuid).requested_w()
+
+    @property
+    def reloads(self) -> int:
+        """As `Reloadable` has it."""
+        return opened.reloads
+
+    def default_w(self, uuid: str) -> float | None:
+        """As `ReloadablePort` has it."""
+        return self.gpu(uuid).default_w()
 
     def verify(self, uuid: str, cap_w: float) -> None:
         """See that a limit which was just requested holds. Raises LimitRefused where it does not, NvmlError."""
