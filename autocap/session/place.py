@@ -73,4 +73,5 @@ class Place:
         pace: Callable[[], float],
     ) -> Sampler:
         """Reads its devices. pace: seconds between samples."""
-        return LocalSampler(clock=clock, device=device, steps=steps, node=node)
+        patient = isinstance(clock, SignalClock)
+        return LocalSampler(clock=clock, device=device, steps=steps, node=node, patient=patient)

@@ -1,18 +1,67 @@
 """Samples of the devices of this machine: one at each call, read now."""
 
 import math
+import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from autocap.clock import Clock
 from autocap.devices.base import Device, PowerSource
-from autocap.records import GpuInfo, Sample, StepReading
+from autocap.records import GpuInfo, Reading, Sample, StepReading
 
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
+_MOMENT_S = 0.25  # that a reading may hold up the loop; a call into a driver may take seconds (GSP time-outs: 6 s)
+
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """Some work, done in a thread of its own each time it is called, which is waited for no longer than a moment."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._thread: threading.Thread | None = None
+        self._wanted, self._done = threading.Event(), threading.Event()
+        self._is_busy = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def __call__(self) -> T | None:
+        """What it yields or raises; `None` while it is not done. What comes late is out of date, and is not returned,
+        but raised."""
+        if self._is_busy:
+            if not self._done.is_set():
+                return None
+            self._taken()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._do, daemon=True)
+            self._thread.start()
+        self._done.clear()
+        self._is_busy = True
+        self._wanted.set()
+        return self._taken() if self._done.wait(_MOMENT_S) else None
+
+    def _taken(self) -> T | None:
+        self._is_busy = False
+        result, self._result, error, self._error = self._result, None, self._error, None
+        if error is not None:
+            raise error
+        return result
+
+    def _do(self) -> None:
+        while self._wanted.wait():
+            self._wanted.clear()
+            try:
+                self._result = self._work()
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
+                self._error = error
+            self._done.set()
 
 
 class LocalSampler:
-    """steps: reads the step counter. node: of the machine's power, `None` where only the device's counts."""
+    """steps: reads the step counter. node: of the machine's power, `None` where only the device's counts. patient: a
+    device whose driver takes seconds to answer makes a gap, and holds up nothing; where time is real."""
 
     def __init__(
         self,
@@ -21,8 +70,10 @@ class LocalSampler:
         device: Device,
         steps: Callable[[], StepReading | None],
         node: PowerSource | None = None,
+        patient: bool = False,
     ) -> None:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
+        self._read: Callable[[], tuple[Reading, ...] | None] = Aside(device.read) if patient else device.read
         self._quickest_s = math.inf  # that a reading took
 
     @property
@@ -31,17 +82,21 @@ class LocalSampler:
         return self._device.gpus
 
     def samples(self) -> tuple[Sample, ...]:
-        """All there is to read. Steps first, so that none has ended after the sample. Readings that were long in
-        coming, as on a machine with too few cores, may be older than the clock then says: they are taken again."""
-        for _ in range(_READINGS):
+        """All there is to read; nothing while a driver does not answer. Steps first, so that none has ended after the
+        sample. Readings that were long in coming, as on a machine with too few cores, may be older than the clock then
+        says: they are taken again."""
+        for number in range(1, _READINGS + 1):
             steps, begun_s = self._steps(), self._clock.now()
-            readings = self._device.read()
+            readings = self._read()
+            if readings is None:
+                return ()
             node = None if self._node is None else self._node.read()
             t_s = self._clock.now()
             self._quickest_s = min(self._quickest_s, t_s - begun_s)
-            if t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s):
-                break
-        return (Sample(t_s=t_s, readings=readings, steps=steps, node=node),)
+            in_time = t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s)
+            if in_time or number == _READINGS:
+                return (Sample(t_s=t_s, readings=readings, steps=steps, node=node),)
+        raise AssertionError("the last reading is taken as it comes")
 
     def notes(self) -> tuple[str, ...]:
         """Of the device and of the meter."""
