@@ -145,6 +145,8 @@ class Probe:
             self._resumes = False
             self._unsettle(t_s + self._rules.settle_s)
         since_s, self._last_s = self._last_s, t_s
+        if t_s - since_s > _SHORT_GAP_S:  # a driver that did not answer: of its time nothing was to be had
+            self._paused_s += t_s - since_s
         if metered.disturbed is not None:
             return self._disturbed(metered, t_s - since_s, metered.disturbed)
         self._gap_s = 0.0

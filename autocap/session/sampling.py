@@ -75,6 +75,8 @@ class LocalSampler:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
         self._read: Callable[[], tuple[Reading, ...] | None] = Aside(device.read) if patient else device.read
         self._quickest_s = math.inf  # that a reading took
+        self._unanswered_s: float | None = None  # since when a driver has not answered
+        self._said: list[str] = []
 
     @property
     def gpus(self) -> tuple[GpuInfo, ...]:
@@ -89,7 +91,11 @@ class LocalSampler:
             steps, begun_s = self._steps(), self._clock.now()
             readings = self._read()
             if readings is None:
+                self._unanswered_s = begun_s if self._unanswered_s is None else self._unanswered_s
                 return ()
+            if self._unanswered_s is not None:
+                took_s, self._unanswered_s = begun_s - self._unanswered_s, None
+                self._said.append(f"the driver answered nothing for {took_s:.1f} s; nothing was measured meanwhile")
             node = None if self._node is None else self._node.read()
             t_s = self._clock.now()
             self._quickest_s = min(self._quickest_s, t_s - begun_s)
@@ -99,5 +105,6 @@ class LocalSampler:
         raise AssertionError("the last reading is taken as it comes")
 
     def notes(self) -> tuple[str, ...]:
-        """Of the device and of the meter."""
-        return (*self._device.notes(), *(() if self._node is None else self._node.notes()))
+        """Of the device and of the meter, and how long a driver did not answer."""
+        said, self._said = self._said, []
+        return (*said, *self._device.notes(), *(() if self._node is None else self._node.notes()))

@@ -60,6 +60,9 @@ def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew()
     assert driver.calls == 2  # and asked once
     driver.may.set()
     assert eventually(sampler) == (3.0,)
+    (said,) = sampler.notes()
+    assert said.startswith("the driver answered nothing for 0.")
+    assert not sampler.notes()
 
 
 def test_an_error_that_comes_late_is_raised() -> None:
