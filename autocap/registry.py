@@ -26,6 +26,7 @@ _OURS = {
         "attach": "autocap.cli.run:Attach",
         "sweep": "autocap.cli.sweep:Sweep",
         "devices": "autocap.cli.devices:Devices",
+        "doctor": "autocap.cli.doctor:Doctor",
         "restore": "autocap.cli.restore:Restore",
         "report": "autocap.cli.report:Report",
         "runs": "autocap.cli.runs:Runs",

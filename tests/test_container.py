@@ -91,13 +91,13 @@ def test_the_page_gives_each_container_what_it_needs(words: list[str], monkeypat
     monkeypatch.delenv("AUTOCAP_STATE_DIR", raising=False)
     monkeypatch.setattr(state_dir.os, "geteuid", lambda: 0)
     place = state_dir.default_path()
-    commands = ("attach", "devices", "report", "restore", "run", "runs")
+    commands = ("attach", "devices", "doctor", "report", "restore", "run", "runs")
     command = next(word for word in reversed(words) if word in commands)
     volumes = [words[at + 1] for at, word in enumerate(words) if word == "-v"]
     sets = command in ("attach", "restore", "run")
     assert (f"{place}:{place}" in volumes) == sets, "the journal outlives the container"
     assert ("SYS_ADMIN" in words) == sets, "the right to set a limit, and to nobody else"
-    assert ("--gpus" in words) == (sets or command == "devices")
+    assert ("--gpus" in words) == (sets or command in ("devices", "doctor"))
     assert "--privileged" not in words
     if command in ("attach", "report", "runs"):
         assert f"autocap-runs:{of('WORKDIR')[0]}" in volumes

@@ -32,6 +32,7 @@ _SUMMARIES = {
     "attach": "tune a job that runs already",
     "sweep": "run a command under every cap, and compare what they cost",
     "devices": "show the GPUs that there are, and whether their limits can be set",
+    "doctor": "look at this machine, and say what keeps caps from being tuned and what mends it",
     "restore": "put back what a killed run left behind",
     "report": "show a finished, killed or running run",
     "runs": "list the runs that were made here, the latest first",

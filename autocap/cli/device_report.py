@@ -23,16 +23,17 @@ class Setter:
 
 
 class Setters:
-    """The helper and zeusd of this machine, each asked once."""
+    """The helper and zeusd of this machine, each asked once. offers: the helper's, by UUID. no_helper: why there are
+    none."""
 
     def __init__(self) -> None:
-        self._path = socket_path()
-        self._offers: dict[str, Offer] = {}
-        self._no_helper: Setter | None = None
+        self.path = socket_path()
+        self.offers: dict[str, Offer] = {}
+        self.no_helper: Setter | None = None
         try:
-            self._offers = offers_at(self._path)
+            self.offers = offers_at(self.path)
         except ActuatorUnavailable as error:
-            self._no_helper = _no("helper", error)
+            self.no_helper = _no("helper", error)
 
     def of(self, one: DescribedDevice) -> tuple[Setter, ...]:
         """Those of a device, in the order in which `--actuator auto` takes them."""
@@ -43,20 +44,18 @@ class Setters:
         return (own, self._helper(device.uuid), *zeusd)
 
     def _helper(self, uuid: str) -> Setter:
-        if self._no_helper is not None:
-            return self._no_helper
-        offer = self._offers.get(uuid)
+        if self.no_helper is not None:
+            return self.no_helper
+        offer = self.offers.get(uuid)
         if offer is None:
-            return Setter(name="helper", settable=False, why=f"the helper at {self._path} does not have this device")
+            return Setter(name="helper", settable=False, why=f"the helper at {self.path} does not have this device")
         if not offer.allowed:
-            return Setter(
-                name="helper", settable=False, why=f"the helper at {self._path} does not lend it: {offer.why}"
-            )
+            return Setter(name="helper", settable=False, why=f"the helper at {self.path} does not lend it: {offer.why}")
         bounds = f", from {offer.min_w:g} W to {offer.max_w:g} W" if None not in (offer.min_w, offer.max_w) else ""
         lent = ""
         if offer.lent_to is not None:
             lent = f"; PID {offer.lent_to.pid} of user {offer.lent_to.uid} has it now"
-        why = f"the helper at {self._path} lends it{bounds}: {offer.why}{lent}"
+        why = f"the helper at {self.path} lends it{bounds}: {offer.why}{lent}"
         return Setter(name="helper", settable=True, why=why)
 
 

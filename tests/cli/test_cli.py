@@ -214,7 +214,7 @@ PRICED = "--metric cost --energy-price 0.3"
         ("sweep --order up -- true", "argument --order: invalid choice: 'up'"),
         ("sweep --order random --stop-slowdown 50% -- true", "--stop-slowdown ends a descent, and the order is random"),
         ("sweep --cool-down -1 -- true", "argument --cool-down: -1 is below 0"),
-        ("nosuch", "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
+        ("nosuch", "unknown command 'nosuch'; choose one of run, attach, sweep, devices, doctor, restore"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(words, message, tmp_path, monkeypatch, capsys) -> None:

@@ -105,7 +105,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    readers = ("devices", "restore", "report", "runs", "period", "config", "completion", "help")
+    readers = ("devices", "doctor", "restore", "report", "runs", "period", "config", "completion", "help")
     for name in (*readers, "memory", "helper", "budget"):
         monkeypatch.setattr(registry.load("commands", name), "run", command)
     assert autocap.cli.main(words) == 0

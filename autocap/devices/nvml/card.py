@@ -128,7 +128,7 @@ class Card:
             return PowerQuery.MODULE
         if self._newest_sample() is not None:
             return PowerQuery.SAMPLES
-        if self._usage_w() is None and "power" in self._absent:
+        if self.usage_w() is None and "power" in self._absent:
             raise DeviceUnavailable(
                 f"{self.where} offers no power reading at all, so there is nothing to measure; leave it out with --gpus"
             )
@@ -145,7 +145,7 @@ class Card:
         now_s = self._clock.now()
         if self.source is PowerQuery.USAGE:
             self._absent.discard("power")  # it was there
-            return self._usage_w(), now_s
+            return self.usage_w(), now_s
         if self.source is PowerQuery.SAMPLES:
             newest = self._newest_sample()
             return (None, now_s) if newest is None else (newest[1], self._on_run_clock(newest[0], now_s))
@@ -156,7 +156,9 @@ class Card:
             self._settle("power", NvmlError(self._what("power"), answer.code))
         return None, now_s
 
-    def _usage_w(self) -> float | None:
+    def usage_w(self) -> float | None:
+        """What nvmlDeviceGetPowerUsage says, whatever power is read from; `None` where it does not. Raises NvmlError
+        when the GPU is lost."""
         power_mw = self._ask("power", lambda: pynvml.nvmlDeviceGetPowerUsage(self._handle))
         return None if power_mw is None else to_watts(power_mw)
 

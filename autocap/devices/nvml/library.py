@@ -81,15 +81,23 @@ class Library:
     def inventory(self) -> tuple[NvmlGpu, ...]:
         """Every GPU that can be read, in NVML's order; `unreadable` says why others cannot. Raises NvmlError where the
         library as a whole fails."""
-        driver = offered("reading the driver's version", pynvml.nvmlSystemGetDriverVersion) or "unknown"
+        driver = self.driver()
         found, unreadable = [], []
-        for index in range(int(call("counting the GPUs", pynvml.nvmlDeviceGetCount))):
+        for index in range(self.count()):
             try:
-                found.append(self._gpu(index, str(driver)))
+                found.append(self.gpu(index, driver))
             except NvmlError as error:  # one that is lost, or that this container may not see
                 unreadable.append(str(error))
         self.unreadable = tuple(unreadable)
         return tuple(found)
+
+    def driver(self) -> str:
+        """Its version. Raises NvmlError."""
+        return str(offered("reading the driver's version", pynvml.nvmlSystemGetDriverVersion) or "unknown")
+
+    def count(self) -> int:
+        """Of the GPUs that the driver shows, readable or not. Raises NvmlError."""
+        return int(call("counting the GPUs", pynvml.nvmlDeviceGetCount))
 
     def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
         """The processes that compute on a GPU, by the PIDs that the driver gives; `None` where it does not tell, as in
@@ -129,7 +137,8 @@ class Library:
             self._handles[uuid] = _Handle(uuid, found)
         return self._handles[uuid]
 
-    def _gpu(self, index: int, driver: str) -> NvmlGpu:
+    def gpu(self, index: int, driver: str) -> NvmlGpu:
+        """One of them. driver: its version. Raises NvmlError where it cannot be read."""
         where = f"GPU {index}"
         handle = call(f"opening {where}", pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = str(call(f"reading the UUID of {where}", pynvml.nvmlDeviceGetUUID, handle))

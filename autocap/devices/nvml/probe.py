@@ -18,7 +18,7 @@ _QUICK_S = 1.0  # after which a watch ends whose findings are clear: the job dra
 # noise, 1.6 % (1 sigma) over 2 s where a quarter of the time is sampled, and the edges, an update of each in 2 s. A
 # counter that does not count everything was found 43 % low.
 ENERGY_TOLERANCE = 0.15
-_POLL_S = 0.004  # a fifth of the fastest sensors' update
+POLL_S = 0.004  # a fifth of the fastest sensors' update
 _FEWEST_MOVES = 4
 _CLEAR_MOVES = 8
 _LONGEST_UPDATE_S = 1.0
@@ -58,12 +58,12 @@ def probe_sensors(
         if all(probe.counter_trouble is None for probe in found) or signal.sigpending():
             break
         again = _watch(cards, clock, pause, watch_s)
-        found = tuple(_better(first, second) for first, second in zip(found, again, strict=True))
+        found = tuple(better(first, second) for first, second in zip(found, again, strict=True))
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Poll:
+class Poll:
     """One look, at a time of the run's clock."""
 
     t_s: float
@@ -74,7 +74,7 @@ class _Poll:
 def _watch(
     cards: Sequence[Card], clock: Clock, pause: Callable[[float], object], watch_s: float
 ) -> tuple[SensorProbe, ...]:
-    polls: list[list[_Poll]] = [[] for _ in cards]
+    polls: list[list[Poll]] = [[] for _ in cards]
     quick_s, end_s = clock.now() + _QUICK_S, clock.now() + watch_s
     while clock.now() < end_s and not signal.sigpending():
         if clock.now() >= quick_s:
@@ -83,12 +83,12 @@ def _watch(
             quick_s = math.inf
         for card, seen in zip(cards, polls, strict=True):
             power_w, counter_j = card.raw_power()[0], card.counter_j()
-            seen.append(_Poll(t_s=clock.now(), power_w=power_w, counter_j=counter_j))
-        pause(_POLL_S)
-    return tuple(_conclude(card.source, seen) for card, seen in zip(cards, polls, strict=True))
+            seen.append(Poll(t_s=clock.now(), power_w=power_w, counter_j=counter_j))
+        pause(POLL_S)
+    return tuple(conclude(card.source, seen) for card, seen in zip(cards, polls, strict=True))
 
 
-def _is_clear(polls: Sequence[_Poll]) -> bool:
+def _is_clear(polls: Sequence[Poll]) -> bool:
     """Whether the update has shown often enough, and the counter, where there is one, agrees well beyond doubt."""
     powers, counts = [(poll.t_s, poll.power_w) for poll in polls], [(poll.t_s, poll.counter_j) for poll in polls]
     if len(_moved_s(powers)) <= _CLEAR_MOVES:
@@ -101,14 +101,15 @@ def _is_clear(polls: Sequence[_Poll]) -> bool:
     return abs(counter_j / integrated_j - 1.0) < ENERGY_TOLERANCE / 3
 
 
-def _conclude(source: PowerQuery, polls: Sequence[_Poll]) -> SensorProbe:
+def conclude(source: PowerQuery, polls: Sequence[Poll]) -> SensorProbe:
+    """What some polls of one GPU have shown; at least one."""
     counter_j, integrated_j = _compared(polls)
     has_counter = any(poll.counter_j is not None for poll in polls)
     trouble = None
     if counter_j is not None and integrated_j is not None:
         if abs(counter_j / integrated_j - 1.0) > ENERGY_TOLERANCE:
             trouble = f"counts {counter_j:.0f} J where the power readings add up to {integrated_j:.0f} J"
-    elif has_counter and polls[-1].t_s - polls[0].t_s > 2 * _LONGEST_UPDATE_S - 2 * _POLL_S:
+    elif has_counter and polls[-1].t_s - polls[0].t_s > 2 * _LONGEST_UPDATE_S - 2 * POLL_S:
         trouble = "does not move although power is drawn" if any(poll.power_w for poll in polls) else None
     return SensorProbe(
         source=source,
@@ -137,7 +138,7 @@ def _moved_s(polls: Sequence[tuple[float, float | None]]) -> list[float]:
     return [t_s for (_, old), (t_s, new) in pairwise(polls) if new not in (old, None)]
 
 
-def _compared(polls: Sequence[_Poll]) -> tuple[float | None, float | None]:
+def _compared(polls: Sequence[Poll]) -> tuple[float | None, float | None]:
     """Joules between the first and the last move of the counter: by the counter, and by power held from poll to poll.
     `None` where the counter moved less than half of the time watched, or a reading is missing."""
     moves = [
@@ -157,7 +158,7 @@ def _compared(polls: Sequence[_Poll]) -> tuple[float | None, float | None]:
     return (counter_j, integrated_j) if integrated_j > 0 else (None, None)
 
 
-def _better(first: SensorProbe, second: SensorProbe) -> SensorProbe:
+def better(first: SensorProbe, second: SensorProbe) -> SensorProbe:
     """Of two looks at one GPU the one to believe: a counter that agreed once is a counter that counts, and
     one that is gone since is no reason to forget what it did."""
     return first if first.counter_trouble is None or not second.has_counter else second

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from random import Random
@@ -42,6 +43,7 @@ class EmulatedLibrary(Functions):
         self._visible = visible
         self._wall_s = wall_s
         self._physics: Physics | None = None
+        self._one_thread = threading.RLock()  # in the physics
         self._first = 0  # of the cards that the physics has, this machine's
         self._held: dict[int, tuple[float, float]] = {}  # what a stuck sensor shows
         self._stands: dict[int, tuple[float, bool]] = {}  # where a counter stood when it stopped, and whether it skips
@@ -176,9 +178,9 @@ class EmulatedLibrary(Functions):
             raise Failed(_NOT_SUPPORTED)
         self._power(gpu)  # what is wrong with the sensor is wrong with the buffer
         offset_s = self._wall_s() - self._clock.now()
-        stamped = [
-            (round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self.physics().samples(self._first + gpu)
-        ]
+        with self._one_thread:
+            kept = self.physics().samples(self._first + gpu)
+        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in kept]
         fresh = [one for one in stamped if one[0] > number_of(since_us)]
         if not fresh:
             raise Failed(_NOT_FOUND)
@@ -323,7 +325,8 @@ class EmulatedLibrary(Functions):
         return any(one.trouble is trouble and one.from_s <= now_s < one.until_s for one in episodes)
 
     def _shown(self, gpu: int) -> "Shown":
-        return self.physics().shown(self._first + gpu)
+        with self._one_thread:
+            return self.physics().shown(self._first + gpu)
 
     def physics(self) -> "Physics":
         """The machine as it is now, with the others that its job runs on."""

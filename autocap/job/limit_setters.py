@@ -1,0 +1,26 @@
+"""Programs that are known to set the power limits of GPUs, as far as this machine shows them to us."""
+
+import os
+
+import psutil
+
+from autocap.job.processes import ancestors
+
+# By what the kernel calls the process, which is at most 15 characters.
+_KNOWN = {
+    "nv-hostengine": "DCGM (nv-hostengine)",
+    "lact": "LACT (lact)",
+    "lactd": "LACT (lactd)",
+    "nvidia-powerd": "NVIDIA's Dynamic Boost (nvidia-powerd)",
+    "nvidia-smi": "nvidia-smi",
+    "zeusd": "zeusd",
+    "autocap": "another autocap",
+}
+
+
+def likely_setters() -> tuple[tuple[str, int], ...]:
+    """What each that runs is called, and its PID; told by the name alone, so not whether it sets anything now. Neither
+    we ourselves nor what has started us (sudo)."""
+    own = {os.getpid(), *ancestors(os.getpid())}
+    found = ((process.info["name"], process.pid) for process in psutil.process_iter(["name"]))
+    return tuple((_KNOWN[name], pid) for name, pid in found if name in _KNOWN and pid not in own)
