@@ -74,6 +74,11 @@ class Stage:
         """From now on the library fails so."""
         self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(fault,))))
 
+    def fail_also(self, fault: Fault) -> None:
+        """The same, beside how it fails already."""
+        made = self.board.read().machine
+        self.board.update(lambda state: replace(state, machine=replace(made, faults=(*made.faults, fault))))
+
     def answer(self) -> None:
         """From now on the library does not fail."""
         self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))

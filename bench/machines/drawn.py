@@ -19,7 +19,7 @@ _NEVER = "nothing refuses it"
 class Drawn:
     """seed: repeats it. kind: of machine. manners: what goes wrong there. refused: by what words a refusal names its
     cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. foreign_mw: the
-    limit that somebody else leaves there, `None` where nobody does."""
+    limit that somebody else leaves there, `None` where nobody does. lost: how a card is, until the end of the job."""
 
     seed: int
     kind: str
@@ -29,6 +29,7 @@ class Drawn:
     refused: str | None = None
     may_end: str | None = None
     foreign_mw: int | None = None
+    lost: Fault | None = None
 
 
 Change = Callable[["Drawn", Random], "Drawn"]
@@ -225,8 +226,7 @@ def _denied(one: Drawn, rng: Random) -> Drawn:
 
 def _lost(one: Drawn, rng: Random) -> Drawn:
     fault = Fault(code=15, gpu=0, times=None, from_s=rng.uniform(60, 300))
-    made = replace(one.machine, faults=(*one.machine.faults, fault))
-    return replace(one, machine=made, may_end="fallen off the bus")
+    return replace(one, lost=fault, may_end="fallen off the bus")
 
 
 def _agent(one: Drawn, rng: Random) -> Drawn:
