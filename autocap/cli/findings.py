@@ -27,7 +27,7 @@ _READINGS = {  # whether the counter shows them to be means
 _USAGE = {  # against other readings
     True: "shows the mean of these over about a second",
     False: "moves as these do",
-    None: "did not show whether it lags behind these, as happens while power hardly changes",
+    None: "did not show whether it lags, as happens while power hardly changes",
 }
 KERNEL_LOG = "look at the kernel log (`dmesg`, Xid)"
 
@@ -75,7 +75,7 @@ def of_limit(area: str, one: DescribedDevice, setter: Setter, gpu: GpuFacts | No
         held += f" out of {cap_range.min_w:g} to {cap_range.max_w:g} W{default}"
     text = f"{device.name} has {held}"
     if setter.settable is True:
-        yield ok(area, f"{text}, which can be set; {setter.why}")
+        yield ok(area, f"{text}, which, as far as that shows untried, can be set; {setter.why}")
     elif setter.settable == "unknown":
         yield note(area, f"{text}, of which it is not known whether it can be set: {setter.why}")
     else:

@@ -6,6 +6,7 @@ import psutil
 
 from autocap.job.processes import ancestors
 
+_OURS = "another autocap"
 # By what the kernel calls the process, which is at most 15 characters.
 _KNOWN = {
     "nv-hostengine": "DCGM (nv-hostengine)",
@@ -14,7 +15,7 @@ _KNOWN = {
     "nvidia-powerd": "NVIDIA's Dynamic Boost (nvidia-powerd)",
     "nvidia-smi": "nvidia-smi",
     "zeusd": "zeusd",
-    "autocap": "another autocap",
+    "autocap": _OURS,
 }
 
 
@@ -24,3 +25,8 @@ def likely_setters() -> tuple[tuple[str, int], ...]:
     own = {os.getpid(), *ancestors(os.getpid())}
     found = ((process.info["name"], process.pid) for process in psutil.process_iter(["name"]))
     return tuple((_KNOWN[name], pid) for name, pid in found if name in _KNOWN and pid not in own)
+
+
+def other_setters() -> tuple[tuple[str, int], ...]:
+    """The same without other runs of autocap, which take no device that is ours, and its helper."""
+    return tuple((name, pid) for name, pid in likely_setters() if name != _OURS)

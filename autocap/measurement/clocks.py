@@ -15,7 +15,10 @@ class Clocks:
         self._slowest_hz: list[float] = []  # not a number where not every device told its own
 
     def add(self, sample: Sample) -> None:
-        """Take in the clocks of a sample."""
+        """Take in the clocks of a sample, unless a device is at rest in it: the clock that is shown then is none that a
+        job runs at."""
+        if any(reading.utilisation == 0 for reading in sample.readings):
+            return
         slowest_hz = min([reading.sm_clock_hz or 0.0 for reading in sample.readings], default=0.0)
         self._t_s.append(sample.t_s)
         self._slowest_hz.append(slowest_hz if slowest_hz > 0 else math.nan)

@@ -56,6 +56,7 @@ _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
 _RELOADED = "the driver was loaded again, at which every limit falls back to the default; the caps are set again"
+_SOMEBODY = "somebody else"  # in what is said of a limit that another has set
 _LONG_S = 1.0  # of reading or setting the devices, for that to be why limits were put back
 
 
@@ -91,7 +92,8 @@ class Runner:
     """Runs one tuning to the end of its job.
 
     actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time. prices: of
-    energy, as they change. reloads: how often the driver was seen to have been loaded again.
+    energy, as they change. reloads: how often the driver was seen to have been loaded again. setters: others
+    that are known to set limits and run here, with their PIDs.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Runner:
         inbox: Inbox | None = None,
         prices: News | None = None,
         reloads: Callable[[], int] = lambda: 0,
+        setters: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
     ) -> None:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
@@ -118,7 +121,7 @@ class Runner:
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
-        self._reloads, self._reloads_seen = reloads, reloads()
+        self._reloads, self._reloads_seen, self._setters = reloads, reloads(), setters
         self._called_s = 0.0  # that the devices were longest read or set for since the last beat
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
@@ -358,9 +361,18 @@ class Runner:
             self._restorer.restore(now_s)
         if not quietly:
             self._warn(now_s, f"tuning ended, the job goes on: {why}")
+            self._name_setters(now_s, why)
         for action in actions:
             if isinstance(action, Announce):
                 self._sink.event(action.event)
+
+    def _name_setters(self, now_s: float, why: str) -> None:
+        """Who may have set a limit that is somebody else's, where one is seen; also where that was said by a helper."""
+        found = self._setters() if _SOMEBODY in why else ()
+        if found:
+            named = " and ".join(f"{name} (PID {pid})" for name, pid in found)
+            runs = "run" if len(found) > 1 else "runs"
+            self._warn(now_s, f"{named} {runs} here, and may have set it; have only one of them set limits")
 
     def _warn(self, t_s: float, text: str) -> None:
         self._sink.event(events.Warned(t_s=t_s, text=text))

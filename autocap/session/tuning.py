@@ -19,6 +19,7 @@ from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Reloadable, Tunable
 from autocap.errors import DeviceError
+from autocap.job.limit_setters import other_setters
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
 from autocap.measurement.idle import IdleWatch
@@ -222,6 +223,7 @@ class Tuning:
             inbox=self.inbox,
             prices=self.prices,
             reloads=lambda: device.reloads if isinstance(device, Reloadable) else 0,
+            setters=other_setters,
         )
         return runner, held
 

@@ -86,7 +86,12 @@ def test_of_a_gpu_that_can_be_tuned_everything_is_good(look: Look) -> None:
     assert {one.verdict for one in found.findings if one.area in ("rights", "driver", "calls", "others")} == {"ok"}
     assert said(found, "driver", "NVIDIA driver 575.57.08 shows 1 GPU here").verdict == "ok"
     assert (
-        said(found, "GPU 0", "a limit of 260 W out of 100 to 260 W (default 260 W), which can be set; ").verdict == "ok"
+        said(
+            found,
+            "GPU 0",
+            "a limit of 260 W out of 100 to 260 W (default 260 W), which, as far as that shows untried, can be set; ",
+        ).verdict
+        == "ok"
     )
     assert said(found, "GPU 0", "persistence mode is on; MIG does not split it").verdict == "ok"
     assert said(found, "GPU 0", "power is read from the instant field 186, fresh every 101 ms").verdict == "ok"

@@ -48,6 +48,7 @@ class Loop:
     taking_s: float = 0.0
     pace: Callable[[], float] = lambda: INTERVAL_S
     changed_at_s: float = float("inf")
+    setters: Callable[[], list[tuple[str, int]]] = lambda: []
     log: list[Event] = field(default_factory=list)
     story: list[tuple[str, float]] = field(default_factory=list)
     caps_w: tuple[float, ...] = (200.0,)
@@ -63,6 +64,7 @@ class Loop:
         runner = Runner(
             clock=self.clock, sampler=LocalSampler(clock=self.clock, device=device, steps=lambda: None),
             controller=self, job=self, sink=self, pace=self.pace, actuator=self, inbox=inbox,
+            setters=lambda: self.setters(),
         )  # fmt: skip
         assert runner.run() == 0
         return runner
@@ -169,6 +171,23 @@ def test_a_limit_that_somebody_else_has_changed_is_noticed_soon_however_seldom_s
     loop = Loop(VirtualClock(), pace=lambda: 0.8, changed_at_s=50.1)
     assert "somebody else has changed it" in loop.run().ended_because
     assert 0.1 <= loop.times("stop")[0] - 50.1 <= 0.9 + 1e-9
+
+
+def test_whoever_may_have_set_it_is_named_once_where_it_is_seen():
+    loop = Loop(VirtualClock(), changed_at_s=50.1)
+    loop.setters = lambda: [("DCGM (nv-hostengine)", 77), ("nvidia-smi", 78)]
+    loop.run()
+    assert [one for one in loop.warnings if "PID" in one] == [
+        "DCGM (nv-hostengine) (PID 77) and nvidia-smi (PID 78) run here, and may have set it; have only one of them set "
+        "limits"
+    ]
+
+
+def test_nobody_is_named_for_what_is_nobodys_doing():
+    loop = Loop(VirtualClock(), end_s=60.0)
+    loop.setters = lambda: [("DCGM (nv-hostengine)", 77)]
+    loop.run()
+    assert not any("PID" in one for one in loop.warnings)
 
 
 def test_a_few_interruptions_are_got_over():
