@@ -178,8 +178,8 @@ def test_whoever_may_have_set_it_is_named_once_where_it_is_seen():
     loop.setters = lambda: [("DCGM (nv-hostengine)", 77), ("nvidia-smi", 78)]
     loop.run()
     assert [one for one in loop.warnings if "PID" in one] == [
-        "DCGM (nv-hostengine) (PID 77) and nvidia-smi (PID 78) run here, and may have set it; have only one of them set "
-        "limits"
+        "DCGM (nv-hostengine) (PID 77) and nvidia-smi (PID 78) run here, and may have set it; "
+        "have only one of them set limits"
     ]
 
 

@@ -24,6 +24,7 @@ _UPDATE_S = 0.1  # where power did not move while it was watched: what most driv
 # cards and a mean over the last second on others, and nothing tells which: the slow one is assumed.
 _INSTANT_WINDOW_S, _USAGE_WINDOW_S = 0.025, 1.0
 _ENFORCED_WITHIN_S = 1.0
+_HIGH_MINIMUM = 0.6  # of the highest limit: RTX 5090 400 of 600 W, RTX PRO 6000 300 of 600; others a third to a half
 _INSTANT_SETTLE_S, _USAGE_SETTLE_S = 0.5, 2.0
 
 
@@ -170,6 +171,14 @@ class NvmlDevice:
                 "power limit, also one that was set before autocap came, falls back to the default; "
                 "switch it on with `nvidia-smi -pm 1`",
             )
+        for gpu in self._found:
+            if gpu.cap_range is not None and gpu.cap_range.min_w >= _HIGH_MINIMUM * gpu.cap_range.max_w:
+                share = 100 * gpu.cap_range.min_w / gpu.cap_range.max_w
+                self._notes.say(
+                    f"GPU {gpu.index} minimum",
+                    f"GPU {gpu.index} takes no limit below {gpu.cap_range.min_w:g} W, {share:.0f} % of its highest; "
+                    "where a job would do best with less, no cap reaches that",
+                )
         untold = []
         for gpu in self._found:
             with suppress(NvmlError):  # the next reading says what is wrong
