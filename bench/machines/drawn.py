@@ -7,12 +7,11 @@ from random import Random
 
 from autocap.devices.model import profile_names, profiles
 from autocap.testing.nvml import Card, Episode, Fault, Limits, Machine, Steps, Trouble, again, machine
-from autocap.testing.nvml.machine import NO_PERMISSION, TIMEOUT, UNKNOWN
+from autocap.testing.nvml.machine import TIMEOUT, UNKNOWN
 
 _SENSORS = ("v100", "turing", "a100", "rtx-3090", "rtx-4090", "h100")
 _SHORTEST_S, _LONGEST_S = 400.0, 900.0
 _HOURS_S = 36_000.0
-_NEVER = "nothing refuses it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +218,12 @@ def _hiccups(one: Drawn, rng: Random) -> Drawn:
     return replace(one, machine=replace(one.machine, faults=(*one.machine.faults, *faults)))
 
 
+def _slow(one: Drawn, rng: Random) -> Drawn:
+    begins = [rng.uniform(20, 400) for _ in range(4)]
+    faults = tuple(Fault(code=0, gpu=0, from_s=t_s, delay_s=6.0) for t_s in begins)
+    return replace(one, machine=replace(one.machine, faults=(*one.machine.faults, *faults)))
+
+
 def _denied(one: Drawn, rng: Random) -> Drawn:
     names = rng.sample(GETTERS, rng.randrange(1, 5))
     return _cards(one, denied=tuple(names))
@@ -241,6 +246,7 @@ def _reload(one: Drawn, rng: Random) -> Drawn:
     return replace(one, machine=replace(one.machine, reloads=(rng.uniform(40, 300),)))
 
 
+SLOW = "calls that take 6 s"
 # What goes wrong there.
 MANNERS: dict[str, Change] = {
     "no energy counter": _counter_absent,
@@ -255,6 +261,7 @@ MANNERS: dict[str, Change] = {
     "sets that take another value now and then": _wrong,
     "limits in steps of 25 W": _steps,
     "calls that fail now and then": _hiccups,
+    SLOW: _slow,
     "getters without permission": _denied,
     "a card that is lost": _lost,
     "an agent that sets its number every 15 s": _agent,
@@ -278,4 +285,3 @@ GETTERS = (
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetName",
 )
-assert NO_PERMISSION == 4
