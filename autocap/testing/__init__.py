@@ -7,6 +7,7 @@ class TestMine(StrategyContract):
     strategy = Mine
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def __getattr__(name: str) -> object:
         if error.name != "pytest":
             raise
         raise ImportError("autocap.testing needs the package pytest; install it with: pip install pytest") from None
-    pytest.register_assert_rewrite("autocap.testing.devices", "autocap.testing.strategies")  # a failure shows why
+    suites = ("autocap.testing.devices", "autocap.testing.strategies")
+    pytest.register_assert_rewrite(*(name for name in suites if name not in sys.modules))  # a failure shows why
     from autocap.testing import devices, strategies
 
     return getattr(strategies if name == "StrategyContract" else devices, name)
