@@ -40,7 +40,8 @@ class GuardedLimit:
 
     entry: what was found, written to the journal at once (GuardError). tell: hands each later entry to the watchdog as
     well; whether it took it. maybe_original: the watchdog may have put the original back since the last set. settled:
-    nothing is left to put back. clock: the time, and waiting.
+    nothing is left to put back. reloads: of the driver, as they were when a limit was last requested. clock: the time,
+    and waiting.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class GuardedLimit:
         self._clock = clock
         self._foreign: ForeignLimit | None = None
         self._asking = Asking(limits, entry.uuid, entry.original_w, clock)
-        self._reloads = reloads_of(limits)  # when a limit was last requested
+        self.reloads = reloads_of(limits)  # when a limit was last requested
         self.maybe_original = False
         self.settled = True
 
@@ -189,7 +190,7 @@ class GuardedLimit:
         original_w = self._entry.original_w
         if self.maybe_original and original_w is not None and same_limit(requested_w, original_w):
             return True
-        if not isinstance(self._limits, ReloadablePort) or self._limits.reloads == self._reloads:
+        if not isinstance(self._limits, ReloadablePort) or self._limits.reloads == self.reloads:
             return False
         default_w = self._limits.default_w(self._entry.uuid)
         return default_w is not None and same_limit(requested_w, default_w)
@@ -197,7 +198,7 @@ class GuardedLimit:
     def _request(self, cap_w: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
-        self._reloads = reloads_of(self._limits)
+        self.reloads = reloads_of(self._limits)
         try:
             self._asking.request(cap_w, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:

@@ -139,6 +139,9 @@ class Guardian:
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
             self._on_each(partial(self._carry_out, step, caps_w))
+        reloads = reloads_of(self._limits)
+        if all(one.reloads == reloads for place, one in enumerate(self._guarded) if place not in self._left_out):
+            self._reloads = reloads  # whatever a reload took was set since
 
     def _on_each(self, act: Callable[[int], None]) -> None:
         """Do something to each device that is not left out, told its place. One whose driver takes its time, or hangs,

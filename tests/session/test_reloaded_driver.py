@@ -58,3 +58,21 @@ def test_only_the_default_is_taken_for_what_a_reload_has_left(tmp_path: Path, se
                 with pytest.raises(ForeignLimit):
                     guardian.set_caps([180.0])
         assert made.requested_mw() == (ARRIVAL_MW if set_mw is None else set_mw)
+
+
+def test_a_reload_that_a_set_has_met_is_no_news_at_the_next_beat(tmp_path: Path) -> None:
+    with stand(one_card(arrival_mw=ARRIVAL_MW)) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path,
+            start_watch=Unwatched, clock=Waiting(now=made.clock.now, pause=times(made.clock)["pause"]),
+        ) as guardian:  # fmt: skip
+            guardian.set_caps([170.0])
+            made.board.update(
+                lambda state: replace(state, machine=replace(state.machine, reloads=(made.clock.now() + 1,)))
+            )
+            made.advance(2.0)
+            guardian.set_caps([180.0])
+            assert made.requested_mw() == 180_000
+            assert not guardian.beat()
+        assert made.requested_mw() == ARRIVAL_MW
