@@ -175,6 +175,11 @@ class Reloadable(Protocol):
     def reloads(self) -> int: ...
 
 
+def reloads_of(what: object) -> int:
+    """How often the driver beneath something was seen to have been loaded again; 0 where there is none to be."""
+    return what.reloads if isinstance(what, Reloadable) else 0
+
+
 @runtime_checkable
 class ReloadablePort(LimitPort, Reloadable, Protocol):
     """A port to such a driver."""

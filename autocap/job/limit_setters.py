@@ -2,8 +2,6 @@
 
 import os
 
-import psutil
-
 from autocap.job.processes import ancestors
 
 _OURS = "another autocap"
@@ -22,6 +20,8 @@ _KNOWN = {
 def likely_setters() -> tuple[tuple[str, int], ...]:
     """What each that runs is called, and its PID; told by the name alone, so not whether it sets anything now. Neither
     we ourselves nor what has started us (sudo)."""
+    import psutil  # not above: a session seldom asks
+
     own = {os.getpid(), *ancestors(os.getpid())}
     found = ((process.info["name"], process.pid) for process in psutil.process_iter(["name"]))
     return tuple((_KNOWN[name], pid) for name, pid in found if name in _KNOWN and pid not in own)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.devices.base import LimitPort, ReloadablePort
+from autocap.devices.base import LimitPort, ReloadablePort, reloads_of
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.limits.asking import Asking, ForeignLimit, Waiting
 from autocap.limits.journal import Entry, Journal
@@ -276,8 +276,3 @@ class GuardedLimit:
         self._journal.save(entry)
         self._entry = entry
         return self._tell(entry)
-
-
-def reloads_of(limits: LimitPort) -> int:
-    """How often a driver was seen to have been loaded again; 0 where there is none to be."""
-    return limits.reloads if isinstance(limits, ReloadablePort) else 0

@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from autocap.devices.base import LimitPort, SettingsPort
+from autocap.devices.base import LimitPort, SettingsPort, reloads_of
 from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.limits.asking import REAL_TIME, Waiting
-from autocap.limits.guarded_limit import GuardedLimit, Restored, reloads_of
+from autocap.limits.guarded_limit import GuardedLimit, Restored
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock

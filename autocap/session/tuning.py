@@ -17,7 +17,7 @@ from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
-from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Reloadable, Tunable
+from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable, reloads_of
 from autocap.errors import DeviceError
 from autocap.job.limit_setters import other_setters
 from autocap.job.processes import ProcessId
@@ -222,7 +222,7 @@ class Tuning:
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
             prices=self.prices,
-            reloads=lambda: device.reloads if isinstance(device, Reloadable) else 0,
+            reloads=lambda: reloads_of(device),
             setters=other_setters,
         )
         return runner, held

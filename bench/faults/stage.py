@@ -1,6 +1,6 @@
 """Where a fault is injected in virtual time: the machine, its clock, and what should stand there in the end."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autocap.clock import VirtualClock
@@ -49,19 +49,18 @@ class Stage:
     syncs: int | None = None
     synced: int = 0
     late: str | None = None
-    turns_s: list[float] = field(default_factory=list)
+    held_up_s: float = 0.0
     _turned_s: float | None = None
 
     def begin(self) -> None:
         """The devices are open: what it took until then was no turn."""
-        self._turned_s = None
-        self.turns_s.clear()
+        self._turned_s, self.held_up_s = None, 0.0
 
     def turn(self) -> None:
         """The loop looks whether the job lives, as once a turn."""
         now_s = self.clock.now()
         if self._turned_s is not None:
-            self.turns_s = [max([now_s - self._turned_s, *self.turns_s])]
+            self.held_up_s = max(self.held_up_s, now_s - self._turned_s)
         self._turned_s = now_s
 
     def card(self, gpu: int, **changes: object) -> None:

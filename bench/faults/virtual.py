@@ -152,7 +152,7 @@ def _play(
             late=stage.late,
             kept_w=next((one.cap_w for one in reversed(recorder.events) if isinstance(one, Decided)), None),
             events=tuple(recorder.events),
-            held_up_s=max(stage.turns_s, default=0.0),
+            held_up_s=stage.held_up_s,
         )
 
 

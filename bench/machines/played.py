@@ -81,7 +81,7 @@ def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
     if not tuned and named is not None and not any(re.search(named, text) for text in report.said):
         found.append(f"cause: {report.said[-1]}")
     if tuned and one.refused is not None:
-        found.append("tuned where no cap can be set")
+        found.append("error: a cap was kept where none can be set")
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autocap.cli import examination
@@ -421,6 +422,6 @@ def test_setters_of_limits_are_known_by_their_names(monkeypatch: pytest.MonkeyPa
 
     names = ["python3", "nv-hostengine", None, "lact", "autocap", "autocap"]
     running = [Process(pid, name) for pid, name in enumerate(names[:-1], 70)] + [Process(os.getpid(), names[-1])]
-    monkeypatch.setattr(limit_setters.psutil, "process_iter", lambda wanted: running)
+    monkeypatch.setattr(psutil, "process_iter", lambda wanted: running)
     found = limit_setters.likely_setters()
     assert found == (("DCGM (nv-hostengine)", 71), ("LACT (lact)", 73), ("another autocap", 74))

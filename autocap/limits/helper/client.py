@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
-from autocap.devices.base import LimitVerifier, Reloadable
+from autocap.devices.base import LimitVerifier, reloads_of
 from autocap.devices.limit_steps import may_be_made
 from autocap.errors import (
     ActuatorUnavailable,
@@ -71,7 +71,7 @@ class RemoteGuardian(PeerGuardian):
     ) -> None:
         super().__init__([gpu.uuid for gpu in gpus])
         self._verifier, self._connect, self._pause = verifier, connect, pause
-        self._reloads = self._seen_reloads()
+        self._reloads = reloads_of(verifier)  # as far as our own reading shows
         self._back_within_s, self._called = back_within_s, called
         self._connection: Connection | None = None
         self._answered_s = 0.0  # when the last beat was, on the monotonic clock
@@ -111,14 +111,10 @@ class RemoteGuardian(PeerGuardian):
         self._left_out.add(place)
         return found
 
-    def _seen_reloads(self) -> int:
-        """How often the driver was loaded again, as far as our own reading shows."""
-        return self._verifier.reloads if isinstance(self._verifier, Reloadable) else 0
-
     def _listen(self) -> bool:
         if self._connection is None:
             return False
-        before, self._reloads = self._reloads, self._seen_reloads()
+        before, self._reloads = self._reloads, reloads_of(self._verifier)
         self._put_back |= self._reloads != before
         try:
             self._exchange(self._connection)

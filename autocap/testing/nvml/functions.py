@@ -56,6 +56,8 @@ class Functions:
             self._opened_s = self._clock.now()
         elif name not in _ENDS and any(self._opened_s < t_s <= self._clock.now() for t_s in made.reloads):
             raise Failed(_UNINITIALIZED)
+        if not made.faults and not any(card.denied for card in made.cards):
+            return
         gpu = gpu_of(arguments[0]) if name.startswith("nvmlDevice") and is_handle(arguments) else None
         if gpu is not None and name in made.cards[gpu].denied:
             raise Failed(_NO_PERMISSION)
