@@ -1,31 +1,45 @@
 """Asks a device for a limit: again where it is ignored, and until it has shown what it makes of it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from autocap.devices.base import EnforcingPort, LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
 from autocap.limits.times import ASK_AGAIN_S
-from autocap.limits.together import Each, one_by_one, together
+from autocap.limits.together import one_by_one, together
 from autocap.records import same_limit
 
 _LOOK_S = 0.05  # whether a device makes the same of a limit once more
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """now: the time, seconds. pause: waits for some seconds. each: works on several devices; in threads only where time
-    is real."""
+    """now: the time, seconds. pause: waits for some seconds. threads: whether each device is worked on in a thread of
+    its own, as where time is real."""
 
     now: Callable[[], float] = time.monotonic
     pause: Callable[[float], object] = time.sleep
-    each: Each = one_by_one
+    threads: bool = False
+
+    def each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """What some work on each device yields, in order; raises what the first that failed has raised."""
+        return together(work, items) if self.threads else one_by_one(work, items)
+
+    def each_within(
+        self, within_s: float, work: Callable[[_T], _R], items: Sequence[_T], late: Callable[[_T], _R]
+    ) -> list[_R]:
+        """The same; late yields what is returned for a device that takes longer, with which the work goes on."""
+        return together(work, items, within_s, late) if self.threads else one_by_one(work, items)
 
 
-REAL_TIME = Waiting(each=together)
+REAL_TIME = Waiting(threads=True)
 
 
 class ForeignLimit(GuardError):

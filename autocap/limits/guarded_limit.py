@@ -116,7 +116,7 @@ class GuardedLimit:
     def look(self, listen: Callable[[], None]) -> None:
         """Once a beat: take in what the device has made of the limit that was asked for last. What fails, and that a
         limit is somebody else's, shows with the next set."""
-        if not self._asking.awaits or self._foreign is not None:
+        if not self.awaits:
             return
         with suppress(Exception):
             requested_w = self._limits.requested_w(self._entry.uuid)
@@ -154,6 +154,22 @@ class GuardedLimit:
         if not restored and self._asking.made(original_w, final_w):
             note = f"{uuid}: {original_w:g} W was put back, of which the device makes {final_w:g} W"
         return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=restored, note=note)
+
+    def unanswered(self, waited_s: float) -> Restored:
+        """What is said of its limit while its driver hangs in a call."""
+        uuid, original_w, why = (
+            self._entry.uuid,
+            self._entry.original_w,
+            f"its driver has not answered for {waited_s:g} s",
+        )
+        back = "the limit found" if original_w is None else f"{original_w:g} W"
+        note = f"{uuid}: {back} could not be put back: {why}; run `autocap restore`"
+        return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=note, failure=why)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether `look` has something to look for."""
+        return self._asking.awaits and self._foreign is None
 
     def delete_entry(self) -> None:
         """Remove the entry, unless a limit is still to be put back. Raises GuardError."""

@@ -26,17 +26,20 @@ from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.recovery import Fate, settle_locked
 from autocap.limits.state_dir import StateDir
-from autocap.limits.times import LOCK_WAIT_S, READY_S
+from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, LOCK_WAIT_S, READY_S
+from autocap.limits.together import Aside
 from autocap.limits.watchdog import Duty
 from autocap.records import GpuInfo
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S = 0.05  # that a beat waits for a look at the devices
 _DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its standard streams, Popen's own pipe
 
 
 class Guardian:
-    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread.
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread; but while
+    limits are set in one, `beat` and `restore` may be called from another.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
@@ -77,6 +80,9 @@ class Guardian:
         self._put_back_meanwhile = False
         self._reloads = reloads_of(limits)
         self._left_out: set[int] = set()
+        self._in_call = [threading.RLock() for _ in gpus]  # one at a time works on a device
+        self._is_called_off = False  # limits were put back since the last set was begun
+        self._looks = Aside[None]()
         self.failed: int | None = None
         self._spare = SpareDescriptors(0)
         self._stack = ExitStack()
@@ -126,6 +132,7 @@ class Guardian:
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
+        self._is_called_off = False
         self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
@@ -137,8 +144,11 @@ class Guardian:
         """
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
+        self._is_called_off = False
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
             self._on_each(partial(self._carry_out, step, caps_w))
+        if self._is_called_off:
+            raise GuardError("the limits were put back while caps were being set")
         reloads = reloads_of(self._limits)
         if all(one.reloads == reloads for place, one in enumerate(self._guarded) if place not in self._left_out):
             self._reloads = reloads  # whatever a reload took was set since
@@ -148,12 +158,24 @@ class Guardian:
         keeps none of the others from theirs."""
         self.failed = None
         self._exchange()
+        places = [place for place in range(len(self._guarded)) if place not in self._left_out]
         try:
-            self._clock.each(act, [place for place in range(len(self._guarded)) if place not in self._left_out])
+            self._clock.each(partial(self._in_turn, act), places)
         except GuardError:
             if self._heartbeat is None:  # one may have been set after all were put back
                 self.restore()
             raise
+
+    def _in_turn(self, act: Callable[[int], None], place: int) -> None:
+        """Unless all limits were put back meanwhile; or then this one's, as it was kept from that."""
+        one = self._guarded[place]
+        with self._in_call[place]:
+            try:
+                if not self._is_called_off:
+                    act(place)
+            finally:
+                if self._is_called_off:
+                    one.restore()
 
     def _carry_out(
         self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: Sequence[float], place: int
@@ -168,7 +190,8 @@ class Guardian:
         """Put the limit found on one device back, as `restore` does, and set none there any more."""
         self._require_own_process()
         self._left_out.add(place)
-        return self._guarded[place].restore()
+        (restored,) = self._restore([place], DRIVER_S)
+        return restored
 
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.
@@ -179,17 +202,52 @@ class Guardian:
         """
         if self._heartbeat is not None or not self._is_settled():
             self._exchange()
-            for one in self._guarded:
-                one.look(self._exchange)
+            self._look_aside()
         before, self._reloads = self._reloads, reloads_of(self._limits)
         happened, self._put_back_meanwhile = self._put_back_meanwhile or self._reloads != before, False
         return happened
 
-    def restore(self) -> tuple[Restored, ...]:
+    def restore(self, within_s: float = DRIVER_S) -> tuple[Restored, ...]:
         """Put the limits found on arrival back. One that fails, or whose driver hangs, does not keep the others. Caps
-        may be set again."""
+        may be set again. within_s: the longest that a driver is waited for; its limit is put back once it answers."""
         self._require_own_process()
-        return tuple(self._clock.each(GuardedLimit.restore, self._guarded))
+        self._is_called_off = True
+        return self._restore(range(len(self._guarded)), within_s)
+
+    def _restore(self, places: Sequence[int], within_s: float) -> tuple[Restored, ...]:
+        def late(place: int) -> Restored:
+            return self._guarded[place].unanswered(within_s)
+
+        def restore(place: int) -> Restored:
+            if not self._in_call[place].acquire(timeout=within_s):
+                return late(place)
+            try:
+                return self._guarded[place].restore()
+            finally:
+                self._in_call[place].release()
+
+        return tuple(self._clock.each_within(within_s, restore, places, late))
+
+    def _look_aside(self) -> None:
+        """Where time is real, a driver that hangs holds up the next look alone."""
+        if not any(one.awaits for one in self._guarded):
+            return
+        if not self._clock.threads:
+            self._look()
+            return
+        if not self._looks.is_busy:
+            self._looks.begin(self._look)
+        if self._looks.is_done(_LOOK_S):
+            self._looks.take()
+
+    def _look(self) -> None:
+        """At what devices have made of their limits."""
+        for in_call, one in zip(self._in_call, self._guarded, strict=True):
+            if in_call.acquire(blocking=False):  # else it is being set, which looks for itself
+                try:
+                    one.look(self._exchange)
+                finally:
+                    in_call.release()
 
     def _settle(self, journal: Journal, uuid: str) -> None:
         settled = settle_locked(journal, uuid)
@@ -259,7 +317,7 @@ class Guardian:
         self._notes.append(f"the watchdog process{pid} was lost; PID {self._heartbeat.pid} watches instead")
 
     def _restore_at_exit(self) -> None:
-        for restored in self.restore():
+        for restored in self.restore(DRIVER_AT_END_S):
             if restored.note is not None:
                 logger.warning("%s", restored.note)
 

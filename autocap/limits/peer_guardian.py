@@ -4,13 +4,15 @@ That process has the lock, the journal and the watchdog, and puts the limits bac
 """
 
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from autocap.errors import GuardError
-from autocap.limits.times import LATER_S, SOON_S, WAS_STOPPED_S
+from autocap.limits.times import DRIVER_S, LATER_S, SOON_S, WAS_STOPPED_S
 from autocap.wire.client import Client
 
 A = TypeVar("A")
@@ -20,7 +22,8 @@ MOST_UNANSWERED = 8
 
 
 class PeerGuardian(ABC):
-    """To a session what `autocap.limits.Guardian` is, from `__enter__` to `__exit__`. To be used from one thread.
+    """To a session what `autocap.limits.Guardian` is, from `__enter__` to `__exit__`. To be used from one thread; but
+    while limits are set in one, `beat` and `restore` may be called from another.
 
     uuids: the devices, in the order of all caps given and limits returned. original_w: the requested limits found on
     arrival, watts; `None` where one cannot be read.
@@ -29,6 +32,7 @@ class PeerGuardian(ABC):
     def __init__(self, uuids: Sequence[str]) -> None:
         self._uuids, self._pid = tuple(uuids), os.getpid()
         self._notes: list[str] = []
+        self._speaking = threading.RLock()
         self._put_back = False  # limits were, or may have been, since the last beat
         self.original_w: tuple[float | None, ...] = ()
 
@@ -52,8 +56,13 @@ class PeerGuardian(ABC):
         GuardError, once, where nobody guards them any more; they are back by then, or soon are.
         """
         self._require_own_process()
-        if not self._listen():
-            return False
+        if not self._speaking.acquire(blocking=False):
+            return False  # what is being asked is a sign of life as well
+        try:
+            if not self._listen():
+                return False
+        finally:
+            self._speaking.release()
         happened, self._put_back = self._put_back, False
         return happened
 
@@ -65,7 +74,18 @@ class PeerGuardian(ABC):
         """
         if len(caps_w) != len(self._uuids):
             raise ValueError(f"{len(caps_w)} caps for {len(self._uuids)} guarded devices")
-        self._set(tuple(map(float, caps_w)))
+        with self._alone():
+            self._set(tuple(map(float, caps_w)))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, no other thread speaks with that process. Raises GuardError where one goes on to."""
+        if not self._speaking.acquire(timeout=DRIVER_S):
+            raise GuardError(f"a limit is being set still, after {DRIVER_S:g} s; whoever sets it puts it back")
+        try:
+            yield
+        finally:
+            self._speaking.release()
 
     @property
     def _found(self) -> tuple[tuple[str, float | None], ...]:

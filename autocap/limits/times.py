@@ -28,6 +28,7 @@ EAGER_S, REFUSED_FOR_S = 1.0, 60.0  # a device that refuses is tried without a p
 # A device that does not take a limit, and who waits for a device.
 ASK_AGAIN_S = (0.05, 0.1, 0.2)  # between askings for a limit that is ignored, as some drivers do now and then
 ASKING_S = sum(ASK_AGAIN_S)  # one device may hold up the others for so long
+DRIVER_S, DRIVER_AT_END_S = 1.0, 10.0  # nobody waits longer for a driver that hangs (GSP: 6 s); but at our own end
 PUT_BACK_AGAIN_S, PUT_BACK_SELDOM_S = 0.5, 60.0  # between tries of whoever lives, at first; each twice as long, at most
 LOCK_WAIT_S = 0.5  # who comes next, for an owner that is dying or a watchdog that settles what one left
 LOCKED_S = 5.0  # who follows a killed manager or helper, for its watchdog to let go of its devices
@@ -50,6 +51,7 @@ SERVICE_END_S, SETTLE_AGAIN_S = 30.0, 30.0  # at its end, for all limits to be b
 ANSWER_WITHIN_S = 5.0  # also for one that is only started by our asking, or sets many devices one after the other
 LEND_WITHIN_S = 15.0  # it starts a watchdog first
 ASKED_WITHIN_S = 3.0  # by a helper that was there a moment ago; meanwhile no signal is passed on
+SET_WITHIN_S = 10.0  # a limit, by a driver that takes its time; signals are passed on meanwhile
 ENDED_WITHIN_S = 10.0  # while it waits for leases to be over
 SOON_S = 0.02  # in which a beat is answered by one that is well
 WAS_STOPPED_S, LATER_S = 1.0, 0.5  # who slept so long was perhaps stopped, and waits so long for what happened
@@ -111,6 +113,8 @@ BOUNDS = (
     ("KILLED_BACK_S <= EAGER_S < LINGERS_S < REFUSED_FOR_S", "each pass is eager for as long as it is promised"),
     ("HANG_S < LINGERS_S", "an owner that lives is found hung before it is left alone"),
     ("DYING_S < LOCK_WAIT_S and ASKING_S < LOCK_WAIT_S", "who comes next waits for a set that is under way"),
+    ("ASKING_S < DRIVER_S < STOPPED_BACK_S", "a signal is passed on soon, whatever a driver does"),
+    ("DRIVER_S < DRIVER_AT_END_S < SERVICE_END_S", "the service waits for longer than a lease's end"),
     ("PASS_AGAIN_S <= PUT_BACK_AGAIN_S < STOPPED_BACK_S", "what failed is tried again before others give up"),
     ("PUT_BACK_AGAIN_S < SETTLE_AGAIN_S <= PUT_BACK_SELDOM_S <= REFUSED_FOR_S", "and never less often than that"),
     ("STOPPED_BACK_S < OTHERS_DONE_S < LOCKED_S", "a watchdog is done before it is read what it did, or followed"),
@@ -121,6 +125,7 @@ BOUNDS = (
     ("OBEYS_S < STUCK_S and ASKING_S < OBEYS_S", "it may be asking a device just then"),
     ("LOCK_WAIT_S + READY_S < LEND_WITHIN_S", "lending waits for a lock, then for a watchdog"),
     ("8 * ASKING_S < ASKED_WITHIN_S < ANSWER_WITHIN_S", "a set of eight GPUs is one answer"),
+    ("ASKED_WITHIN_S < SET_WITHIN_S < LEND_WITHIN_S", "a driver takes longer than a helper"),
     ("SOON_S < MUTE_S < HANG_S", "a helper that hangs is found before it counts as lost"),
     ("HELPER_BEAT_S + ASKED_WITHIN_S < LEASES_END_S < ENDED_WITHIN_S", "a lease ends at its next beat, after a set"),
     ("POLICY_S + ASKING_S < POLICY_BACK_S", "a policy is looked at, then heeded"),

@@ -10,8 +10,10 @@ from autocap.clock import Clock
 from autocap.errors import ActuatorUnavailable, DeviceLocked
 from autocap.events import Event
 from autocap.job.processes import ProcessId
+from autocap.limits import Restored
 from autocap.limits.helper.offers import leases_at
 from autocap.limits.helper.protocol import socket_path
+from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S
 from autocap.records import GpuInfo
 from autocap.session.actuating import Actuation
 from autocap.session.roles import LimitGuard
@@ -55,14 +57,24 @@ class Guarded:
 
     def put_back(self) -> None:
         """Put the limits found on arrival back, and record what became of each."""
-        now_s = self.clock.now()
-        for one in self.guardian.restore():
+        for one in self._restored():
+            now_s = self.clock.now()
             self.recorder.event(
                 events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
             )
             if one.note is not None:
                 self.recorder.warn(now_s, one.note)
         self.record_notes()
+
+    def _restored(self) -> Sequence[Restored]:
+        """What became of each, also where a driver that hangs has to be waited for."""
+        until_s = self.clock.now() + DRIVER_AT_END_S
+        while True:
+            began_s = self.clock.now()
+            found = self.guardian.restore()
+            now_s = self.clock.now()
+            if now_s - began_s < DRIVER_S or now_s > until_s or all(one.failure is None for one in found):
+                return found
 
 
 def guarded(actuation: Actuation, job: ProcessId | None, recorder: Records, clock: Clock, stack: ExitStack) -> Guarded:

@@ -21,9 +21,11 @@ from autocap.session.sampling import LocalSampler
 
 class Place:
     """What is particular to where a job runs: this machine, unless a subclass says otherwise. pid: of a job that runs
-    already. remembers: whether what was learnt of such a job can be told apart from what was learnt of others."""
+    already. remembers: whether what was learnt of such a job can be told apart from what was learnt of others.
+    attends: whether drivers are called from here, each of which may take seconds to answer."""
 
     remembers = True
+    attends = True
 
     def __init__(self, pid: int | None = None) -> None:
         self._pid = pid

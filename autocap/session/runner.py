@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from enum import Enum, auto
 from functools import partial
 from typing import assert_never
@@ -29,8 +29,9 @@ from autocap.errors import (
     LimitWithheld,
 )
 from autocap.limits.peer_guardian import PeerGuardian
-from autocap.limits.times import BEAT_APART_S, BEAT_S
+from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
 from autocap.records import Sample, same_limit
+from autocap.session.attending import attended
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
@@ -58,6 +59,7 @@ _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the li
 _RELOADED = "the driver was loaded again, at which every limit falls back to the default; the caps are set again"
 _SOMEBODY = "somebody else"  # in what is said of a limit that another has set
 _LONG_S = 1.0  # of reading or setting the devices, for that to be why limits were put back
+_SLOW_SET_S = 3.0  # which neither firmware that is slow to enforce a limit takes, nor a helper that makes wait
 
 
 def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
@@ -79,6 +81,10 @@ def follow_until(until_s: float, job: Job, clock: Clock, inbox: Inbox) -> int | 
     return status
 
 
+class _CalledOff(Exception):
+    """An order came while limits were being set, at which they were put back."""
+
+
 class LoopMode(Enum):
     """What the loop still does beside waiting for the job; one leads only to the next, but for WITHHELD."""
 
@@ -92,8 +98,9 @@ class Runner:
     """Runs one tuning to the end of its job.
 
     actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time. prices: of
-    energy, as they change. reloads: how often the driver was seen to have been loaded again. setters: others
-    that are known to set limits and run here, with their PIDs.
+    energy, as they change. attends: setting limits may wait for a driver, and signals, beats and samples do not wait
+    for that. reloads: how often the driver was seen to have been loaded again. setters: others that are known to set
+    limits and run here, with their PIDs.
     """
 
     def __init__(
@@ -108,6 +115,7 @@ class Runner:
         actuator: Actuator | None,
         inbox: Inbox | None = None,
         prices: News | None = None,
+        attends: bool = False,
         reloads: Callable[[], int] = lambda: 0,
         setters: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
     ) -> None:
@@ -119,7 +127,11 @@ class Runner:
         self._asked_w: tuple[float, ...] = ()  # last
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
-        self._next_beat_s = clock.now()
+        self._next_s = self._next_beat_s = clock.now()
+        self._attends = attends
+        self._orders: list[Order] = []  # that came while limits were being set
+        self._put_back = False  # limits were, meanwhile
+        self._is_slow = False  # to set limits, as was said
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
         self._reloads, self._reloads_seen, self._setters = reloads, reloads(), setters
         self._called_s = 0.0  # that the devices were longest read or set for since the last beat
@@ -135,9 +147,11 @@ class Runner:
 
     def run(self) -> int:
         """Loop until the job has ended; its exit status."""
-        next_s = self._clock.now()
+        self._next_s = self._clock.now()
         while (status := self._job.poll()) is None:
-            wake_s = min(next_s, self._next_beat_s + BEAT_S - BEAT_APART_S) if self._actuator is not None else next_s
+            wake_s = self._next_s
+            if self._actuator is not None:
+                wake_s = min(wake_s, self._next_beat_s + BEAT_S - BEAT_APART_S)
             signum = self._clock.wait_until(wake_s)
             now_s = self._clock.now()
             if signum is not None:
@@ -148,14 +162,17 @@ class Runner:
                 self._restorer.due(now_s)
             self._renew(now_s)
             self._safely(lambda: self._prices.heed(self._clock.now()))
-            if signum is None and now_s >= next_s:
+            if signum is None and now_s >= self._next_s:
                 self._take_samples()
-                interval_s, now_s = self._interval_s(), self._clock.now()
-                next_s += interval_s
-                if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
-                    next_s = now_s + interval_s
+                self._plan_sample()
         self._safely(lambda: self._controller.close(self._clock.now()))
         return status
+
+    def _plan_sample(self) -> None:
+        interval_s, now_s = self._interval_s(), self._clock.now()
+        self._next_s += interval_s
+        if self._next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
+            self._next_s = now_s + interval_s
 
     def _interval_s(self) -> float:
         """Until the next sample; soon where a limit seems to have been changed."""
@@ -214,13 +231,14 @@ class Runner:
         called_s, self._called_s = self._called_s, 0.0
 
         def beat() -> list[Action]:
-            if not actuator.beat():
+            put_back, self._put_back = actuator.beat() or self._put_back, False
+            if not put_back:
                 return self._link.heed(now_s) if self._mode is LoopMode.TUNING else []
             before, self._reloads_seen = self._reloads_seen, self._reloads()
             took = f"a call to the device took {called_s:.1f} s; the limits were put back meanwhile"
             slow = took if called_s > _LONG_S else _PUT_BACK
             if self._reloads_seen != before:  # what is there now is not even the limit found
-                actuator.set_caps(self._controller.caps_w)
+                self._set_caps(self._controller.caps_w)
                 slow = _RELOADED
             self._warn(now_s, slow)
             self._interrupted_s.append(now_s)
@@ -256,6 +274,10 @@ class Runner:
         try:
             for action in step():
                 self._act(action)
+        except _CalledOff:
+            orders, self._orders = self._orders, []
+            for order in orders:
+                self._obey(order, self._clock.now())
         except (LeaseEnded, LimitWithheld) as error:
             self._await_limits(str(error))
         except (LimitOutside, LimitClamped, LimitIgnored) as error:
@@ -293,7 +315,7 @@ class Runner:
         while low < high:
             middle = (low + high) // 2
             try:
-                self._actuator.set_caps((above_w[middle],) * len(self._sampler.gpus))
+                self._set_caps((above_w[middle],) * len(self._sampler.gpus))
                 high = middle
             except LimitOutside:
                 low = middle + 1
@@ -306,11 +328,52 @@ class Runner:
             case SetCaps(caps_w=caps_w):
                 if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
                     self._asked_w = caps_w
-                    with nullcontext() if isinstance(self._actuator, PeerGuardian) else self._timed():
-                        self._actuator.set_caps(caps_w)  # by others: they may have to be waited for
+                    self._set_caps(caps_w)
                     self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
             case _:
                 assert_never(action)
+
+    def _set_caps(self, caps_w: Sequence[float]) -> None:
+        """Raises as `Actuator.set_caps`, and _CalledOff."""
+        actuator, began_s = self._actuator, self._clock.now()
+        assert actuator is not None
+        try:
+            # By others: they may have to be waited for.
+            with nullcontext() if isinstance(actuator, PeerGuardian) else self._timed():
+                if self._attends:
+                    attended(
+                        lambda: actuator.set_caps(caps_w), self._clock, partial(self._meanwhile, actuator, began_s)
+                    )
+                else:
+                    actuator.set_caps(caps_w)
+        except AutocapError:
+            if not self._orders:
+                raise
+        if self._orders:
+            raise _CalledOff
+        took_s = self._clock.now() - began_s
+        if took_s > _SLOW_SET_S and not self._is_slow:
+            self._is_slow = True
+            self._warn(self._clock.now(), f"setting a limit took {took_s:.1f} s; the job was not held up meanwhile")
+
+    def _meanwhile(self, actuator: Actuator, began_s: float, signum: int | None) -> None:
+        """While limits are being set: hear signals, beat, and read, which is only recorded. Raises _CalledOff once the
+        job has ended, and the driver does not answer."""
+        now_s = self._clock.now()
+        orders = [] if signum is None else [self._inbox.receive(signum, now_s)]
+        orders.append(self._inbox.due(now_s))
+        self._orders += [order for order in orders if order is not Order.NOTHING]
+        if now_s >= self._next_beat_s:
+            self._next_beat_s = now_s + BEAT_APART_S
+            with suppress(AutocapError):  # which the set meets as well
+                self._put_back = actuator.beat() or self._put_back
+        if now_s >= self._next_s:
+            with suppress(AutocapError):  # which comes again
+                for sample in self._sampler.samples():
+                    self._sink.sample(sample)
+            self._plan_sample()
+        if now_s - began_s > DRIVER_AT_END_S and self._job.poll() is not None:
+            raise _CalledOff
 
     def _await_limits(self, why: str) -> None:
         """Whoever lends the limits does not for now, and has put them back: go on without, and ask again."""

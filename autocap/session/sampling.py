@@ -1,62 +1,16 @@
 """Samples of the devices of this machine: one at each call, read now."""
 
 import math
-import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from autocap.clock import Clock
 from autocap.devices.base import Device, PowerSource
+from autocap.limits.together import Aside
 from autocap.records import GpuInfo, Reading, Sample, StepReading
 
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
 _MOMENT_S = 0.25  # that a reading may hold up the loop; a call into a driver may take seconds (GSP time-outs: 6 s)
-
-T = TypeVar("T")
-
-
-class Aside(Generic[T]):
-    """Some work, done in a thread of its own each time it is called, which is waited for no longer than a moment."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._thread: threading.Thread | None = None
-        self._wanted, self._done = threading.Event(), threading.Event()
-        self._is_busy = False
-        self._result: T | None = None
-        self._error: BaseException | None = None
-
-    def __call__(self) -> T | None:
-        """What it yields or raises; `None` while it is not done. What comes late is out of date, and is not returned,
-        but raised."""
-        if self._is_busy:
-            if not self._done.is_set():
-                return None
-            self._taken()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._do, daemon=True)
-            self._thread.start()
-        self._done.clear()
-        self._is_busy = True
-        self._wanted.set()
-        return self._taken() if self._done.wait(_MOMENT_S) else None
-
-    def _taken(self) -> T | None:
-        self._is_busy = False
-        result, self._result, error, self._error = self._result, None, self._error, None
-        if error is not None:
-            raise error
-        return result
-
-    def _do(self) -> None:
-        while self._wanted.wait():
-            self._wanted.clear()
-            try:
-                self._result = self._work()
-            except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
-                self._error = error
-            self._done.set()
 
 
 class LocalSampler:
@@ -73,7 +27,7 @@ class LocalSampler:
         patient: bool = False,
     ) -> None:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
-        self._read: Callable[[], tuple[Reading, ...] | None] = Aside(device.read) if patient else device.read
+        self._aside = Aside[tuple[Reading, ...]]() if patient else None
         self._quickest_s = math.inf  # that a reading took
         self._unanswered_s: float | None = None  # since when a driver has not answered
         self._said: list[str] = []
@@ -103,6 +57,18 @@ class LocalSampler:
             if in_time or number == _READINGS:
                 return (Sample(t_s=t_s, readings=readings, steps=steps, node=node),)
         raise AssertionError("the last reading is taken as it comes")
+
+    def _read(self) -> tuple[Reading, ...] | None:
+        """Read now; `None` while the driver does not answer. What comes late is out of date, but an error is raised."""
+        aside = self._aside
+        if aside is None:
+            return self._device.read()
+        if aside.is_busy:
+            if not aside.is_done():
+                return None
+            aside.take()
+        aside.begin(self._device.read)
+        return aside.take() if aside.is_done(_MOMENT_S) else None
 
     def notes(self) -> tuple[str, ...]:
         """Of the device and of the meter, and how long a driver did not answer."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian
+from autocap.session.attending import attended
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
@@ -42,6 +44,8 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import StrategyFactory
+
+_R = TypeVar("_R")
 
 _LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
 
@@ -91,6 +95,7 @@ class Tuning:
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: set[str] = field(default_factory=set)  # of the counter
+    _is_asked_to_stop: bool = False  # before there is a loop
     _doubted: bool = False  # whether it was said that the run to begin from counted otherwise
 
     def untuned(self, why: str) -> int:
@@ -133,7 +138,7 @@ class Tuning:
         Raises AutocapError where tuning cannot begin: nothing is set then.
         """
         with ExitStack() as stack:
-            runner, held = self._prepare(device, stack)
+            runner, held = self._attended(lambda: self._prepare(device, stack))
             if late:
                 self.recorder.warn(self.clock.now(), TUNED_AFTER_ALL)
             try:
@@ -161,19 +166,37 @@ class Tuning:
             waited_s = self.clock.now() - began_s
             if self.node is not None:
                 self._idle.before(self.clock.now(), self.node.read())
-            device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            find = partial(source.find, self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            device = self._attended(find)
             if device is not None:
                 return device
             if waited_s >= wait_s:
                 raise DeviceError(
                     f"the job used no GPU within {wait_s:g} s; pass a larger --wait if it starts slowly, or --gpus"
                 )
-            signum = self.clock.wait_until(self.clock.now() + _LOOK_EVERY_S)
-            orders = [] if signum is None else [self.inbox.receive(signum, self.clock.now())]
-            orders.append(self.inbox.due(self.clock.now()))
-            if Order.STOP_TUNING in orders and self.job.poll() is None:  # a job that was only attached to is left
-                raise DeviceError("a signal was passed on to it before it used a GPU")
+            self._hear(self.clock.wait_until(self.clock.now() + _LOOK_EVERY_S))
+            self._heed()
         return None
+
+    def _attended(self, work: Callable[[], _R]) -> _R:
+        """What it yields or raises; where drivers are called, signals are heard meanwhile."""
+        if not self.place.attends:
+            return work()
+        try:
+            return attended(work, self.clock, self._hear)
+        finally:
+            self._heed()
+
+    def _hear(self, signum: int | None) -> None:
+        orders = [] if signum is None else [self.inbox.receive(signum, self.clock.now())]
+        self._is_asked_to_stop |= Order.STOP_TUNING in (*orders, self.inbox.due(self.clock.now()))
+
+    def _heed(self) -> None:
+        """Raises DeviceError where the end was asked for before the tuning began; a job that was only attached to is
+        left."""
+        is_asked, self._is_asked_to_stop = self._is_asked_to_stop, False
+        if is_asked and self.job.poll() is None:
+            raise DeviceError("a signal was passed on to it before it was tuned")
 
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:
         if self.plan.warm_start is not None:
@@ -222,6 +245,7 @@ class Tuning:
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
             prices=self.prices,
+            attends=self.place.attends,
             reloads=lambda: reloads_of(device),
             setters=other_setters,
         )

@@ -87,6 +87,38 @@ def _hanging_driver(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     return ended(scene, replace(result, changed=changed, back_s=back_s))
 
 
+def _hanging_set(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """Every set of one of two cards takes 6 s, and run is killed, stopped or to end meanwhile: the other limit is
+    back in time, and the job is told to end as soon."""
+    gpu, signum = rng.randrange(2), rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGSTOP))
+    name = "nvmlDeviceSetPowerManagementLimit"
+    hang = Fault(code=0, function=name, gpu=gpu, times=None, after=1, delay_s=_HANGS_S)  # the first rehearses
+    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(hang,))))
+    scene.start("run")
+    other = 1 - gpu
+    scene.until(lambda: scene.limits_mw()[other] != ARRIVALS_MW[other], "the other card has its cap", 60.0)
+    time.sleep(rng.uniform(0.0, 3.0))
+    controller, job, began_s = scene.controller, scene.job, time.monotonic()
+    assert controller is not None
+    assert job is not None
+    send(controller.pid, signum)
+    scene.until(lambda: scene.limits_mw()[other] == ARRIVALS_MW[other], "the other card's limit is back", 20.0)
+    back_s = time.monotonic() - began_s
+    changed = f"back only after {back_s:.2f} s" if back_s > HUNG_BACK_WITHIN_S else None
+    if signum is signal.SIGTERM:
+        scene.until(lambda: not job.is_alive(), "the job has ended", 20.0)
+        told_s = time.monotonic() - began_s
+        harmed = f"told to end only after {told_s:.2f} s" if told_s > HUNG_BACK_WITHIN_S else None
+        controller.wait()
+        changed = changed or difference(ARRIVALS_MW, scene.limits_mw())
+        return replace(result, changed=changed, back_s=back_s, harmed=harmed)
+    if signum is signal.SIGSTOP:
+        controller.kill()
+    controller.wait()
+    scene.until(lambda: scene.limits_mw() == ARRIVALS_MW, "the limit is back", 30.0)
+    return ended(scene, replace(result, changed=changed, back_s=back_s))
+
+
 def _killed_in_steps(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """SIGKILL at cards whose firmware takes limits in steps, by a driver that ignores a set now and then: at any moment
     from a set until what the cards make of it was seen, or after that."""
@@ -219,6 +251,7 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGKILL with a cap set": _killed_capped,
     "SIGKILL at cards that take steps": _killed_in_steps,
     "one card's driver hangs": _hanging_driver,
+    "one card's set hangs": _hanging_set,
     "SIGTERM to attach": _left(signal.SIGTERM),
     "SIGINT to attach": _left(signal.SIGINT),
     "SIGTERM to run": _forwarded(signal.SIGTERM),

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autocap.testing.nvml import FileBoard, Limits, Machine, environment, machine
+from autocap.job.processes import identify
+from autocap.testing.nvml import Fault, FileBoard, Limits, Machine, environment, machine
 from tests.cli.test_cli import Cli, require_said, terminated
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
@@ -157,7 +158,43 @@ def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> N
     time.sleep(0.2)
     assert terminated(run) == 7
     (ended,) = node.events("run_ended")
-    assert ended["ended_because"] == "a signal was passed on to it before it used a GPU"
+    assert ended["ended_because"] == "a signal was passed on to it before it was tuned"
+
+
+def test_no_signal_waits_for_a_driver_that_is_asked_who_computes(nodes, tmp_path) -> None:
+    hangs = Fault(code=0, function="nvmlDeviceGetComputeRunningProcesses_v3", times=None, delay_s=4.0)
+    node = stand(nodes, tmp_path, replace(alike(2), faults=(hangs,)))
+    run = node.start(
+        "run",
+        "--out",
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.1; done",
+    )
+    eventually(lambda: "ready" in (tmp_path / "out").read_text())
+    time.sleep(0.5)  # by now it is asked
+    began_s = time.monotonic()
+    run.terminate()
+    eventually(lambda: "told" in (tmp_path / "out").read_text())
+    assert time.monotonic() - began_s < 3.0
+    assert run.wait() == 7
+
+
+def test_while_a_set_hangs_a_signal_is_passed_on_and_the_other_limit_is_back(nodes, tmp_path) -> None:
+    hangs = Fault(code=0, function="nvmlDeviceSetPowerManagementLimit", gpu=1, after=1, times=None, delay_s=4.0)
+    node = stand(nodes, tmp_path, replace(alike(2), faults=(hangs,)))
+    run = node.start("run", "--out", "run", *QUICK, "--", *PLAYER, "--steps")
+    eventually(lambda: node.limits_mw()[0] == 150_000)
+    job = identify(node.board.read().job_pid)
+    began_s = time.monotonic()
+    run.terminate()
+    eventually(lambda: node.limits_mw()[0] == node.arrival_mw[0] and not job.is_alive())
+    assert time.monotonic() - began_s < 3.0
+    assert run.wait() == 128 + signal.SIGTERM
+    assert node.limits_mw() == node.arrival_mw
+    assert [one["restored"] for one in node.events("limit_restored")] == [True, True]
 
 
 def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,14 +29,19 @@ MIN_W, MAX_W, FOUND_W = 100.0, 300.0, 260.0
 
 @dataclass
 class Card:
-    """pids: who computes there, `None` where the driver keeps no list. fails: with what its setter fails."""
+    """pids: who computes there, `None` where the driver keeps no list. fails: with what its setter fails. answers: set
+    while its driver does."""
 
     limit_w: float = FOUND_W
     pids: tuple[int, ...] | None = ()
     kind: str = "nvml"
     obstacle: str | None = None
     fails: Exception | None = None
+    answers: threading.Event = field(default_factory=threading.Event)
     sets: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
 
 class Cards(LimitPort):
@@ -68,6 +74,7 @@ class Cards(LimitPort):
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         card = self.cards[uuid]
+        card.answers.wait()
         if card.fails is not None:
             raise card.fails
         card.limit_w = cap_w
@@ -94,12 +101,13 @@ class CardsOfAKind(Inventory):
 
 
 class Client:
-    """Speaks for somebody. look: what the kernel shows of their process."""
+    """Speaks for somebody. look: what the kernel shows of their process. is_there: whether it lives."""
 
     def __init__(self, house: House, clock: VirtualClock, peer: Peer) -> None:
         self.seen: Look | None = None
+        self.is_there = True
         guest = Guest(peer, clock.now(), lambda: None)
-        self.talk = Conversation(house, guest, lambda *, threads: self.seen)
+        self.talk = Conversation(house, guest, lambda *, threads: self.seen, lambda: self.is_there)
         self._clock, self._ids = clock, itertools.count(1)
 
     def ask(self, op: Op, *, devices: tuple[str, ...] = (), watts: tuple[float, ...] = ()) -> Answer | Refusal:

@@ -16,6 +16,7 @@ from autocap.limits.heartbeat import Pulse
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.restore import put_back
 from autocap.limits.state_dir import StateDir
+from autocap.limits.together import Aside
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
@@ -351,6 +352,27 @@ def test_where_a_device_hangs_the_others_have_their_cap_meanwhile(state_dir, two
         assert limit_w(two_gpus[0]) == 260.0
         hangs.unlink()
         setting.join()
+        assert limit_w(two_gpus[0]) == 200.0
+
+
+def test_limits_are_put_back_while_one_is_being_set_and_that_one_once_its_driver_answers(state_dir, two_gpus):
+    hangs = Path(two_gpus[0].uuid + ".hang")
+    with unwatched(state_dir, *two_gpus) as guardian:
+        hangs.touch()
+        setting = Aside[None]()
+        setting.begin(lambda: guardian.set_caps([200.0, 190.0]))
+        eventually(lambda: limit_w(two_gpus[1]) == 190.0, 5.0)
+        assert not guardian.beat()
+        hanging, other = guardian.restore(within_s=0.1)
+        assert limit_w(two_gpus[1]) == 250.0
+        assert other.restored
+        assert hanging.failure == "its driver has not answered for 0.1 s"
+        hangs.unlink()
+        assert setting.is_done(5.0)
+        with pytest.raises(GuardError, match="put back while caps were being set"):
+            setting.take()
+        assert limit_w(two_gpus[0]) == 260.0
+        guardian.set_caps([200.0, 190.0])
         assert limit_w(two_gpus[0]) == 200.0
 
 

@@ -8,7 +8,7 @@ import pytest
 from autocap.clock import MonotonicClock
 from autocap.errors import DeviceError
 from autocap.records import Reading
-from autocap.session.sampling import Aside, LocalSampler
+from autocap.session.sampling import LocalSampler
 
 
 class Driver:
@@ -79,8 +79,7 @@ def test_an_error_that_comes_late_is_raised() -> None:
 
 
 def test_an_error_that_comes_at_once_is_raised_at_once() -> None:
-    def fail() -> None:
-        raise DeviceError("no")
-
-    with pytest.raises(DeviceError):
-        Aside(fail)()
+    driver = Driver()
+    driver.error = DeviceError("no")
+    with pytest.raises(DeviceError, match="no"):
+        sampled(driver).samples()

@@ -47,6 +47,10 @@ class PeerProcess:
         """As `VitalSigns.look`."""
         return None if self._signs is None else self._signs.look(threads=threads)
 
+    def is_there(self) -> bool:
+        """Whether it can still hear us: it lives, and is not stopped."""
+        return not self.has_ended() and (self._signs is None or not self._signs.is_stopped())
+
     def close(self) -> None:
         if self._signs is not None:
             self._signs.close()
@@ -70,7 +74,7 @@ def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int, 
     """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end. process: the
     client's. Both are closed at the end."""
     try:
-        conversation = Conversation(house, guest, process.look)
+        conversation = Conversation(house, guest, process.look, process.is_there)
         why = "internal fault"
         try:
             why = _Attendant(house, connection, process, stop_fd).serve(conversation)

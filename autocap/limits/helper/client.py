@@ -38,6 +38,7 @@ from autocap.limits.times import (
     LOCKED_S,
     MUTE_S,
     OTHERS_DONE_S,
+    SET_WITHIN_S,
     TRY_AGAIN_S,
 )
 from autocap.records import GpuInfo, same_limit, same_limits
@@ -96,7 +97,8 @@ class RemoteGuardian(PeerGuardian):
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        self._carry_out(Op.REHEARSE, (), self.original_w)
+        with self._alone():
+            self._carry_out(Op.REHEARSE, (), self.original_w)
 
     def _set(self, caps_w: tuple[float, ...]) -> None:
         """Of a DeviceError `failed` tells the place of the device."""
@@ -125,6 +127,10 @@ class RemoteGuardian(PeerGuardian):
     def restore(self) -> tuple[Restored, ...]:
         """Have the limits found on arrival put back; one that fails does not keep the others. Caps may be set again."""
         self._require_own_process()
+        with self._alone():
+            return self._restore()
+
+    def _restore(self) -> tuple[Restored, ...]:
         if self._connection is not None:
             try:
                 return self._ask(Op.RESTORE, PutBack).restored
@@ -219,7 +225,8 @@ class RemoteGuardian(PeerGuardian):
                 raise GuardError(f"{self._called} is gone, so no cap is set any more; start again once it is back")
             self._exchange_if_due(self._connection)
             try:
-                return self._connection.ask(op, kind, watts=watts, devices=devices, within_s=ASKED_WITHIN_S)
+                within_s = SET_WITHIN_S if op in (Op.SET, Op.REHEARSE) else ASKED_WITHIN_S
+                return self._connection.ask(op, kind, watts=watts, devices=devices, within_s=within_s)
             except Refused as error:
                 wait_s = error.wait_s
                 if wait_s is None:

@@ -42,12 +42,16 @@ log = logging.getLogger(__name__)
 class Conversation:
     """With one client, from one thread.
 
-    look: at the client's process (`PeerProcess.look`). over: why it is to end, `None` while it goes on. `hear` is
-    called with each line, `pass_time` after at most `wait_s` seconds, and `end` at the end of all.
+    look: at the client's process (`PeerProcess.look`). is_there: whether it lives, and is not stopped. over: why it is
+    to end, `None` while it goes on. `hear` is called with each line, `pass_time` after at most `wait_s` seconds, and
+    `end` at the end of all.
     """
 
-    def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
+    def __init__(
+        self, house: House, guest: Guest, look: Callable[..., Look | None], is_there: Callable[[], bool] = lambda: True
+    ) -> None:
         self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
+        self._is_there = is_there
         self._messages = Bucket(house.bounds.messages, house.now)
         self._lease = Lease(
             house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s
@@ -193,7 +197,7 @@ class Conversation:
         if not self._guest.lend():
             raise refused(Code.TOO_MANY, "this connection was closed, as others had none; open another one")
         try:
-            self._held = LentDevices(self._house, self._peer, request.devices)
+            self._held = LentDevices(self._house, self._peer, request.devices, self._is_there)
         except BaseException:
             self._guest.lent_no_more()
             raise
@@ -202,11 +206,19 @@ class Conversation:
         return self._held.lent
 
     def _rehearse(self, request: Request) -> Done:
-        self._lent().rehearse()
-        return Done()
+        return self._carried_out(lambda held: held.rehearse())
 
     def _set(self, request: Request) -> Done:
-        self._lent().set_caps(request.watts)
+        return self._carried_out(lambda held: held.set_caps(request.watts))
+
+    def _carried_out(self, act: Callable[[LentDevices], None]) -> Done:
+        """A driver may take seconds, in which a client that waits for the answer is not silent."""
+        held = self._lent()
+        try:
+            act(held)
+        finally:
+            if self._is_there():
+                self._is_heard()
         return Done()
 
     def _beaten(self, request: Request) -> Beaten:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from autocap.devices.base import require_inside
@@ -10,6 +10,7 @@ from autocap.devices.inventory import ListedDevice
 from autocap.errors import (
     AutocapError,
     DeviceLocked,
+    GuardError,
     LimitClamped,
     LimitIgnored,
     LimitNotEnforced,
@@ -21,6 +22,8 @@ from autocap.limits import ForeignLimit, Guardian, Restored
 from autocap.limits.helper.house import House, Terms
 from autocap.limits.helper.loans import InUse
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
+from autocap.limits.times import BEAT_APART_S
+from autocap.limits.together import Aside
 from autocap.wire.refusal import Refused, refused
 from autocap.wire.who import Peer
 
@@ -49,14 +52,16 @@ def refusal_of(error: AutocapError) -> Refusal:
 
 
 class LentDevices:
-    """From its beginning until `end`. uuids: of the devices, in the order of all caps.
+    """From its beginning until `end`. uuids: of the devices, in the order of all caps. is_there: whether the client is;
+    asked while a driver takes its time to set limits.
 
     lent: what the client is told of it. put_back: it is to be told that limits were put back. Raises Refused where the
     devices are not to be had; then nothing is held.
     """
 
-    def __init__(self, house: House, peer: Peer, uuids: Sequence[str]) -> None:
-        self._house, self._peer = house, peer
+    def __init__(self, house: House, peer: Peer, uuids: Sequence[str], is_there: Callable[[], bool]) -> None:
+        self._house, self._peer, self._is_there = house, peer, is_there
+        self._aside = Aside[None]()
         self._names = ", ".join(uuids)
         self._told = 0
         self.put_back = False
@@ -170,6 +175,7 @@ class LentDevices:
     def end(self, why: str) -> tuple[Restored, ...]:
         """Put the limits back and let go of the devices, whatever becomes of it."""
         with self._stack:
+            self._aside.end()
             self._loan.restored = None
             self._loan.restored = restored = self.restore(why)
             return restored
@@ -190,8 +196,15 @@ class LentDevices:
             raise refused(Code.TOO_FAST, f"limits are set too often; wait {wait_s:.2f} s", wait_s)
 
     def _carry_out(self, act: Callable[[], None]) -> None:
+        self._aside.begin(act)
+        while not self._aside.is_done(BEAT_APART_S):
+            if self._is_there():
+                with suppress(GuardError):  # which the set meets as well
+                    self.beat()
+            else:
+                self._guardian.restore()
         try:
-            act()
+            self._aside.take()
         except AutocapError as error:
             log.warning("%s: %s", self._peer.who, error)
             raise Refused(refusal_of(error)) from error

@@ -9,9 +9,11 @@ import pytest
 from autocap.devices.inventory import ListedDevice
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
+from autocap.limits.together import Aside
 from autocap.limits.vital_signs import Look
 from autocap.wire.bounds import Bounds, Rate
 from tests.doubles.lending import ALICE, BOB, FOUND_W
+from tests.doubles.waiting import eventually
 
 ME = os.getuid()
 
@@ -154,6 +156,23 @@ def test_a_silent_client_has_its_limits_put_back_and_is_told_once_it_speaks(parl
     assert beaten.notes[0].startswith("nothing was heard for 1.")
     assert client.ask(Op.SET, watts=(150.0,)) == Done()  # the lease is still its own
     assert client.ask(Op.BEAT) == Beaten(put_back=False)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_while_a_driver_takes_its_time_only_the_caps_of_a_client_that_is_there_stay(parlour, stays):
+    client, (first, second) = parlour.lent("gpu0", "gpu1"), parlour.machine.cards.values()
+    second.answers.clear()
+    setting = Aside[Answer | Refusal]()
+    setting.begin(lambda: client.ask(Op.SET, watts=(150.0, 160.0)))
+    eventually(lambda: first.limit_w == 150.0)
+    client.is_there = stays
+    if not stays:
+        eventually(lambda: first.limit_w == FOUND_W)
+    assert not setting.is_done(0.5)
+    second.answers.set()
+    assert setting.is_done(5.0)
+    assert isinstance(setting.take(), Done if stays else Refusal)
+    assert parlour.machine.limits_w() == ([150.0, 160.0] if stays else [FOUND_W] * 2)
 
 
 def test_a_client_that_only_does_not_get_the_cpu_is_waited_for(parlour):

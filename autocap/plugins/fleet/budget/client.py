@@ -92,6 +92,10 @@ class BudgetGuardian(PeerGuardian):
 
     def restore(self) -> tuple[Restored, ...]:
         """Leave the devices with what the budget gives them. Caps may be set again."""
+        with self._alone():
+            return self._restore()
+
+    def _restore(self) -> tuple[Restored, ...]:
         try:
             self.set_caps([self._below_ceiling_w(original_w) for original_w in self.original_w])
         except (GuardError, LimitRefused) as error:

@@ -102,7 +102,7 @@ class MachinesPower(PowerSource):
 class ClusterPlace(Place):
     """pid: of the process that asked for it, of a job that tunes itself."""
 
-    remembers = False
+    remembers = attends = False
 
     def __init__(self, carrier: Carrier, pid: int | None = None) -> None:
         super().__init__(pid)
