@@ -45,6 +45,14 @@ class Aside(Generic[_R]):
             raise error
         return self._found.pop()
 
+    def finish(self, work: Callable[[], _R], meanwhile: Callable[[], object], every_s: float) -> _R:
+        """Have it done; what it yields or raises. meanwhile: called whenever so many seconds have passed; what that
+        raises leaves the work to itself."""
+        self.begin(work)
+        while not self.is_done(every_s):
+            meanwhile()
+        return self.take()
+
     def end(self) -> None:
         """There is nothing more to do."""
         self._work = None

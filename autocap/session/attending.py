@@ -9,7 +9,7 @@ from autocap.limits.together import Aside
 
 _R = TypeVar("_R")
 
-_TURN_S = 0.05  # after which a signal is heard at the latest, and the work found done
+_TURN_S = 0.05  # the work is awaited for so long, then signals are, in turns
 
 
 def attended(work: Callable[[], _R], clock: Clock, turn: Callable[[int | None], None]) -> _R:
@@ -18,11 +18,7 @@ def attended(work: Callable[[], _R], clock: Clock, turn: Callable[[int | None], 
     if not isinstance(clock, SignalClock):
         return work()
     aside = Aside[_R]()
-    aside.begin(work)
     try:
-        if not aside.is_done(_TURN_S):
-            while not aside.is_done():
-                turn(clock.wait_until(clock.now() + _TURN_S))
-        return aside.take()
+        return aside.finish(work, lambda: turn(clock.wait_until(clock.now() + _TURN_S)), _TURN_S)
     finally:
         aside.end()

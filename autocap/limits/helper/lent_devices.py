@@ -196,18 +196,19 @@ class LentDevices:
             raise refused(Code.TOO_FAST, f"limits are set too often; wait {wait_s:.2f} s", wait_s)
 
     def _carry_out(self, act: Callable[[], None]) -> None:
-        self._aside.begin(act)
-        while not self._aside.is_done(BEAT_APART_S):
-            if self._is_there():
-                with suppress(GuardError):  # which the set meets as well
-                    self.beat()
-            else:
-                self._guardian.restore()
         try:
-            self._aside.take()
+            self._aside.finish(act, self._stay, BEAT_APART_S)
         except AutocapError as error:
             log.warning("%s: %s", self._peer.who, error)
             raise Refused(refusal_of(error)) from error
+
+    def _stay(self) -> None:
+        """While a driver takes its time."""
+        if not self._is_there():
+            self._guardian.restore()
+            return
+        with suppress(GuardError):  # which the set meets as well
+            self.beat()
 
 
 def _known(house: House, uuids: Sequence[str]) -> list[ListedDevice]:

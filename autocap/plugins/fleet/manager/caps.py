@@ -2,11 +2,14 @@
 counted in full; the others go on."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from autocap.devices.base import require_inside
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.limits.guarded_limit import Restored
+from autocap.limits.times import BEAT_APART_S
+from autocap.limits.together import Aside
 from autocap.records import GpuInfo
 from autocap.session.roles import LimitGuard
 
@@ -40,6 +43,7 @@ class Caps:
         self.counted_w: dict[int, float] = {}
         self.sentences: tuple[str, ...] = ()
         self._news: list[tuple[int, str]] = []
+        self._put_back = False  # limits were, while caps were being set
 
     def has(self, gpu: int) -> bool:
         """Whether it has not failed."""
@@ -66,7 +70,8 @@ class Caps:
     def beat(self) -> bool:
         """Say that we are alive; whether all were set again, as they were put back because we seemed not to be. Raises
         as `LimitGuard.beat` and `set`."""
-        if not self._guard.beat():
+        put_back, self._put_back = self._guard.beat() or self._put_back, False
+        if not put_back:
             return False
         self._request(self.in_force_w)
         return True
@@ -94,11 +99,19 @@ class Caps:
 
     def _request(self, caps_w: Sequence[float]) -> None:
         while True:
+            aside = Aside[None]()
             try:
-                self._guard.set_caps(caps_w)
+                aside.finish(lambda: self._guard.set_caps(caps_w), self._stay, BEAT_APART_S)
             except DeviceError as error:
                 if not isinstance(self._guard, Divisible) or self._guard.failed is None:
                     raise
                 self.fails(self._guard.failed, error)
             else:
                 return
+            finally:
+                aside.end()
+
+    def _stay(self) -> None:
+        """A driver takes its time: the limits of the others hold."""
+        with suppress(GuardError):  # which the set meets as well
+            self._put_back = self._guard.beat() or self._put_back
