@@ -44,7 +44,7 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
-from autocap.progress import Progress
+from autocap.progress import EXACT, Progress
 from autocap.records import Sample, SensorInfo
 from autocap.strategies.grid import CapGrid
 
@@ -128,6 +128,14 @@ class Controller:
         if isinstance(self._phase, Holding):
             return self._prober.busy or not self._phase.hold.is_calm
         return not isinstance(self._phase, Observing | Done)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether what was decided is held, the job trains, and counters tell its iterations and its energy, so that
+        nothing is missed without a sample for some seconds."""
+        is_held = isinstance(self._phase, Holding) and self._out.shown is State.HOLDING and not self.needs_count
+        counts = self._pace.counts and self._progress.kind in EXACT
+        return is_held and counts and not self._following.follows
 
     def feed(self, sample: Sample) -> list[Action]:
         """Take in a sample; the actions it leads to, in order."""

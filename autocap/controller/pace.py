@@ -40,6 +40,11 @@ class Pace:
         self._counts = all(reading.energy_j is not None for reading in sample.readings)
         self._holds_node = sample.node is not None and sample.node.energy_j is None
 
+    @property
+    def counts(self) -> bool:
+        """Whether counters tell the energy, however seldom they are looked at."""
+        return self._counts and not self._holds_node
+
     def interval_s(self, *, held: bool, follows_power: bool, iteration_s: float, step_s: float = 0.0) -> float:
         """Seconds until the next sample.
 

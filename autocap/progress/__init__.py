@@ -13,7 +13,8 @@ from typing import Protocol
 from autocap.config import PERIOD_AWAITED_SECONDS
 from autocap.records import Sample
 
-COUNTED = ("steps", "calls", "regex")  # kinds that say at once when an iteration has ended
+EXACT = ("steps", "calls")  # kinds that say to the moment when an iteration has ended,
+COUNTED = (*EXACT, "regex")  # and that say so at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

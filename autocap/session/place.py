@@ -14,6 +14,7 @@ from autocap.progress.counter import IterationCounter
 from autocap.progress.counting import Counting
 from autocap.records import StepReading
 from autocap.session.actuating import Actuation, NewGuardian, actuation, require_actuator
+from autocap.session.polling import PollingComparison
 from autocap.session.preparing import open_node_power, settle_leftovers
 from autocap.session.roles import Sampler
 from autocap.session.sampling import LocalSampler
@@ -73,7 +74,9 @@ class Place:
         steps: Callable[[], StepReading | None],
         node: PowerSource | None,
         pace: Callable[[], float],
+        is_steady: Callable[[], bool],
     ) -> Sampler:
-        """Reads its devices. pace: seconds between samples."""
+        """Reads its devices. pace: seconds between samples. is_steady: whether nothing is needed for some seconds."""
         patient = isinstance(clock, SignalClock)
-        return LocalSampler(clock=clock, device=device, steps=steps, node=node, patient=patient)
+        local = LocalSampler(clock=clock, device=device, steps=steps, node=node, patient=patient)
+        return PollingComparison(local, clock=clock, steps=steps, is_steady=is_steady, pace=pace)

@@ -237,6 +237,7 @@ class Tuning:
                 steps=lambda: self._count(controller),
                 node=self.node,
                 pace=pace,
+                is_steady=lambda: controller.is_steady,
             ),
             controller=controller,
             job=self.job,

@@ -1,19 +1,23 @@
 """Caps that follow a price: whole jobs with the real controller, in virtual time; intervals are short."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from autocap import events
+from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.controller.actions import Announce
+from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.metrics import NO_RATES, Metric
+from autocap.records import StepReading
 from autocap.reports.summary.books import books
 from bench.prices.policy import Job, reference
 from bench.prices.valleys import TwoValleys
@@ -40,6 +44,22 @@ def prices(*values: float, kind: str = PRICE) -> list[tuple[float, str, Quote | 
         (from_s, kind, Quote(kind=kind, values=tuple(pairs[index:]), until_s=end_s))
         for index, (from_s, _) in enumerate(pairs)
     ]
+
+
+def steady(quotes: Told, metric: Metric) -> list[tuple[State, bool]]:
+    """At each sample the state, and whether nothing would be missed without samples for some seconds."""
+    found = []
+
+    def counter(device: SimulatedDevice, clock: Clock, controller: Controller) -> Callable[[], StepReading | None]:
+        def read() -> StepReading | None:
+            found.append((controller.state, controller.is_steady))
+            return device.steps(clock.now())
+
+        return read
+
+    job, config = SimulatedJob(profile=VGG19, jitter=JITTER), TuneConfig(metric=metric)
+    tune(job, config, "model", quotes=quotes, end_s=0.9 * INTERVAL_S, seed=1, counter=counter)
+    return found
 
 
 def followed(quotes: Told, metric: Metric = COST, *, intervals: float) -> Outcome:
@@ -93,6 +113,15 @@ def test_where_no_value_is_known_any_more_the_caps_go_by_the_mean_of_what_was_an
     assert [text for text in warnings(day) if "price" in text] == [expected]
     caps_w = ends_w(day, len(VALUES) + 2)
     assert caps_w[1] < caps_w[-2] == caps_w[-1] < caps_w[4]
+
+
+def test_samples_may_be_left_out_for_some_seconds_at_a_held_cap_unless_a_value_is_followed() -> None:
+    plain = steady([], Metric(name="energy"))
+    assert [state for state, is_steady in plain if is_steady][-100:] == [State.HOLDING] * 100
+    assert not any(is_steady for state, is_steady in plain if state is not State.HOLDING)
+    there = steady(prices(0.3, 0.45), COST)
+    assert there[-1][0] is State.HOLDING
+    assert not any(is_steady for _, is_steady in there)
 
 
 def test_a_metric_without_a_source_only_tells_the_values() -> None:

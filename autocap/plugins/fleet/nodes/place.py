@@ -164,6 +164,7 @@ class ClusterPlace(Place):
         steps: Callable[[], StepReading | None],
         node: PowerSource | None,
         pace: Callable[[], float],
+        is_steady: Callable[[], bool],
     ) -> ClusterSampler:
         """As Place has it."""
         assert self._fleet is not None
