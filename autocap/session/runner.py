@@ -186,6 +186,8 @@ class Runner:
             with self._timed():
                 samples = iter(self._sampler.samples())
                 sample = next(samples, None)
+            if sample is None:
+                self._note()
             while sample is not None:
                 for action in self._take(sample):
                     self._act(action)
@@ -204,8 +206,7 @@ class Runner:
             self._called_s = max(self._called_s, self._clock.now() - began_s)
 
     def _take(self, sample: Sample) -> list[Action]:
-        for note in self._sampler.notes():
-            self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
+        self._note()
         self._sink.sample(sample)
         if self._mode is LoopMode.TUNING:
             changed = self._watch.change(sample.readings, self._controller.caps_w)
@@ -215,6 +216,10 @@ class Runner:
                 for action in self._heed_steps(steps):
                     self._act(action)
         return self._controller.feed(sample)
+
+    def _note(self) -> None:
+        for note in self._sampler.notes():
+            self._warn(self._clock.now(), note)
 
     def _heed_steps(self, why: str) -> list[Action]:
         """Devices have made other limits of ours."""

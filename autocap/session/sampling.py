@@ -2,15 +2,31 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from autocap.clock import Clock
 from autocap.devices.base import Device, PowerSource
+from autocap.errors import DeviceError
 from autocap.limits.together import Aside
-from autocap.records import GpuInfo, Reading, Sample, StepReading
+from autocap.records import GpuInfo, NodeReading, Reading, Sample, StepReading
 
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
 _MOMENT_S = 0.25  # that a reading may hold up the loop; a call into a driver may take seconds (GSP time-outs: 6 s)
+_LATE_S = 1.0  # the parts of a reading that took longer do not belong together
+_SAY_S, _GIVE_UP_S = 10.0, 60.0  # without a reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """begun_s, t_s: when reading began, and was done."""
+
+    begun_s: float
+    steps: StepReading | None
+    readings: tuple[Reading, ...]
+    node: NodeReading | None
+    t_s: float
 
 
 class LocalSampler:
@@ -27,9 +43,10 @@ class LocalSampler:
         patient: bool = False,
     ) -> None:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
-        self._aside = Aside[tuple[Reading, ...]]() if patient else None
+        self._aside = Aside[_Taken]() if patient else None
         self._quickest_s = math.inf  # that a reading took
         self._unanswered_s: float | None = None  # since when a driver has not answered
+        self._is_said = False  # that it does not
         self._said: list[str] = []
 
     @property
@@ -38,37 +55,57 @@ class LocalSampler:
         return self._device.gpus
 
     def samples(self) -> tuple[Sample, ...]:
-        """All there is to read; nothing while a driver does not answer. Steps first, so that none has ended after the
-        sample. Readings that were long in coming, as on a machine with too few cores, may be older than the clock then
-        says: they are taken again."""
+        """All there is to read; nothing while a driver does not answer. Readings that were long in coming, as on a
+        machine with too few cores, are taken again. Raises DeviceError, also where a driver answers no more."""
+        began_s = self._clock.now()
         for number in range(1, _READINGS + 1):
-            steps, begun_s = self._steps(), self._clock.now()
-            readings = self._read()
-            if readings is None:
-                self._unanswered_s = begun_s if self._unanswered_s is None else self._unanswered_s
-                return ()
-            if self._unanswered_s is not None:
-                took_s, self._unanswered_s = begun_s - self._unanswered_s, None
-                self._said.append(f"the driver answered nothing for {took_s:.1f} s; nothing was measured meanwhile")
-            node = None if self._node is None else self._node.read()
-            t_s = self._clock.now()
-            self._quickest_s = min(self._quickest_s, t_s - begun_s)
-            in_time = t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s)
-            if in_time or number == _READINGS:
-                return (Sample(t_s=t_s, readings=readings, steps=steps, node=node),)
-        raise AssertionError("the last reading is taken as it comes")
+            is_late = self._aside is not None and self._aside.is_busy
+            taken = self._take()
+            if taken is None:
+                break
+            took_s = taken.t_s - taken.begun_s
+            self._quickest_s = min(self._quickest_s, took_s)
+            usual_s = max(_HELD_UP_S, _LONGER * self._quickest_s)
+            if took_s <= usual_s or (
+                (number == _READINGS or is_late) and (self._aside is None or took_s <= max(_LATE_S, usual_s))
+            ):
+                self._answered(taken.begun_s)
+                return (Sample(t_s=taken.t_s, readings=taken.readings, steps=taken.steps, node=taken.node),)
+        self._unanswered(began_s)
+        return ()
 
-    def _read(self) -> tuple[Reading, ...] | None:
-        """Read now; `None` while the driver does not answer. What comes late is out of date, but an error is raised."""
+    def _take(self) -> _Taken | None:
+        """What was begun before, or is read now; `None` while the driver does not answer."""
         aside = self._aside
+        if aside is not None and aside.is_busy:
+            return aside.take() if aside.is_done() else None
+        read = partial(self._read, self._clock.now(), self._steps())
         if aside is None:
-            return self._device.read()
-        if aside.is_busy:
-            if not aside.is_done():
-                return None
-            aside.take()
-        aside.begin(self._device.read)
+            return read()
+        aside.begin(read)
         return aside.take() if aside.is_done(_MOMENT_S) else None
+
+    def _read(self, begun_s: float, steps: StepReading | None) -> _Taken:
+        """steps: read first, so that none has ended after the sample."""
+        readings = self._device.read()
+        node = None if self._node is None else self._node.read()
+        return _Taken(begun_s=begun_s, steps=steps, readings=readings, node=node, t_s=self._clock.now())
+
+    def _answered(self, t_s: float) -> None:
+        since_s, self._unanswered_s, self._is_said = self._unanswered_s, None, False
+        if since_s is not None and t_s - since_s > _LATE_S:
+            self._said.append(f"the driver answered nothing for {t_s - since_s:.1f} s; nothing was measured meanwhile")
+
+    def _unanswered(self, t_s: float) -> None:
+        self._unanswered_s = t_s if self._unanswered_s is None else self._unanswered_s
+        silent_s = t_s - self._unanswered_s
+        if silent_s > _GIVE_UP_S:
+            raise DeviceError(
+                f"the driver has given no whole reading for {_GIVE_UP_S:g} s; the kernel's log (dmesg) may say why"
+            )
+        if silent_s > _SAY_S and not self._is_said:
+            self._is_said = True
+            self._said.append(f"the driver has given no whole reading for {_SAY_S:g} s; nothing is measured meanwhile")
 
     def notes(self) -> tuple[str, ...]:
         """Of the device and of the meter, and how long a driver did not answer."""

@@ -8,6 +8,7 @@ import pytest
 from autocap.clock import MonotonicClock
 from autocap.errors import DeviceError
 from autocap.records import Reading
+from autocap.session import sampling
 from autocap.session.sampling import LocalSampler
 
 
@@ -49,7 +50,8 @@ def test_a_driver_that_answers_is_read_at_each_call() -> None:
     assert [eventually(sampler) for _ in range(3)] == [(1.0,), (2.0,), (3.0,)]
 
 
-def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew() -> None:
+def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_LATE_S", 0.1)
     driver = Driver()
     sampler = sampled(driver)
     assert eventually(sampler) == (1.0,)
@@ -63,6 +65,38 @@ def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew()
     (said,) = sampler.notes()
     assert said.startswith("the driver answered nothing for 0.")
     assert not sampler.notes()
+
+
+def test_a_reading_that_is_somewhat_late_counts_for_the_time_at_which_it_was_done() -> None:
+    driver = Driver()
+    sampler = sampled(driver)
+    assert eventually(sampler) == (1.0,)
+    driver.may.clear()
+    assert sampler.samples() == ()
+    driver.may.set()
+    time.sleep(0.2)
+    (sample,) = sampler.samples()
+    assert sample.readings[0].power_w == 2.0
+    assert sampler.samples()[0].t_s - sample.t_s > 0.1
+    assert not sampler.notes()
+
+
+def test_one_that_answers_no_more_is_said_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    sampler = sampled(driver)
+    assert eventually(sampler) == (1.0,)
+    driver.may.clear()
+    monkeypatch.setattr(sampling, "_SAY_S", 0.1)
+    assert sampler.samples() == ()
+    time.sleep(0.15)
+    assert sampler.samples() == ()
+    assert sampler.notes() == ("the driver has given no whole reading for 0.1 s; nothing is measured meanwhile",)
+    assert sampler.samples() == ()
+    assert not sampler.notes()
+    monkeypatch.setattr(sampling, "_GIVE_UP_S", 0.1)
+    with pytest.raises(DeviceError, match="no whole reading for 0"):
+        sampler.samples()
+    driver.may.set()
 
 
 def test_an_error_that_comes_late_is_raised() -> None:
