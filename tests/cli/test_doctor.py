@@ -320,7 +320,7 @@ def test_a_budget_gives_caps_to_who_has_no_rights(look: Look, monkeypatch: pytes
     by(monkeypatch, root=False)
     made = one_gpu()
     budget = {"watts": 400.0, "policy": "equal", "pid": 9, "gpus": (made.cards[0].uuid,)}
-    monkeypatch.setattr(examination, "_budget", lambda: budget)
+    monkeypatch.setattr(examination, "budget_here", lambda: budget)
     found = look(made)
     assert said(found, "budget", "a power budget of 400 W runs here (PID 9)").verdict == "ok"
     assert found.conclusion == "`autocap run -- CMD` tunes GPU 0 here"
@@ -330,7 +330,7 @@ def test_an_area_that_fails_leaves_the_others(look: Look, monkeypatch: pytest.Mo
     def broken(*_: object, **__: object) -> None:
         raise ValueError("odd")
 
-    for name in ("Setters", "likely_setters", "settle", "_budget"):
+    for name in ("Setters", "likely_setters", "settle", "budget_here"):
         monkeypatch.setattr(examination, name, broken)
     monkeypatch.setattr(examination, "own_privileges", broken)
     found = look(one_gpu())
