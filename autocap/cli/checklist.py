@@ -40,9 +40,9 @@ from autocap.devices.nvml.measured_card import (
     noise,
     poll,
     updates,
-)  # fmt: skip
+)
 from autocap.errors import AutocapError
-from autocap.job.processes import identify, spent_ns
+from autocap.job.processes import identify, import_path, spent_ns
 from autocap.runlog.columns import columns_of
 from autocap.runlog.output_directory import OutputDirectory
 from autocap.version import __version__
@@ -233,7 +233,8 @@ def _sensors(place: _Place) -> tuple[str, object]:
     t_s, _ = shown.pop("t_s"), shown.pop("instant_stamp_s")
     fresh = {name: one for name, values in shown.items() if (one := updates(t_s, values))}
     lags = {name: late for name in shown if name != "energy_j" and (late := lag(t_s, shown[name], edges_s[:-1]))}
-    steady = (t_s > edges_s[-2] + _SETTLED_S) & (t_s < edges_s[-1]) if edges_s else np.zeros(len(t_s), dtype=bool)
+    from_s, to_s = (edges_s[-2] + _SETTLED_S, edges_s[-1]) if len(edges_s) > 1 else (0.0, 0.0)
+    steady = (t_s > from_s) & (t_s < to_s)
     noises = {name: noise(t_s[steady], values[steady]) for name, values in shown.items() if name.endswith("_w")}
     said = [
         f"{name} moved {one.count} times, every {1000 * one.every_s:.1f} ms, wandering by {1000 * one.wander_s:.1f} ms"
@@ -279,9 +280,9 @@ def _periods(place: _Place) -> tuple[str, object]:
 def _windows(place: _Place, name: str, window_s: int) -> Iterator[dict[str, Any]]:
     """What the detector says of each, beside the time of a step."""
     samples = place.folder.path / name / "samples.csv.gz"
-    said = json.loads(_run((*_AUTOCAP, "period", str(samples), f"--window={window_s}", "--json")).last)
+    done = _run((*_AUTOCAP, "period", str(samples), f"--window={window_s}", "--json"))
     columns = columns_of([samples.read_bytes()], re.compile("steps|step_t_s")).values
-    for one in said:
+    for one in json.loads(done.last) if done.status == 0 else ():
         within = (columns["step_t_s"] >= one["start_s"]) & (columns["step_t_s"] <= one["end_s"])
         steps = np.ptp(columns["steps"][within]) if within.any() else 0.0
         if one["end_s"] - one["start_s"] >= 0.9 * window_s and steps:
@@ -310,7 +311,8 @@ def _counts(place: _Place) -> tuple[str, object]:
     seen, counter = [], CallCounter(TORCH_BACKWARD)
     with tempfile.TemporaryFile() as out, counter, StepMap.create() as hook:
         counter.rehearse()
-        job, begun_s = _started(COUNTED, out, hook.environment(_environment(place))), time.monotonic()
+        words = COUNTED if _no_load(place) is None else (*COUNTED, "--device", "cpu")
+        job, begun_s = _started(words, out, hook.environment(_environment(place))), time.monotonic()
         root = identify(job.pid)
         if root is not None:
             counter.watch(root)
@@ -362,7 +364,8 @@ def _compared(place: _Place, way: str) -> tuple[float, float | None]:
 def _environment(place: _Place | None) -> dict[str, str]:
     """place: where a process is to use the GPU that is looked at, and no other."""
     uuid = place and place.found.get("versions", {}).get("uuid")
-    return {**os.environ, OBSERVE_VARIABLE: "1"} | ({"CUDA_VISIBLE_DEVICES": uuid} if uuid else {})
+    ours = {OBSERVE_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(import_path())}
+    return {**os.environ, **ours} | ({"CUDA_VISIBLE_DEVICES": uuid} if uuid else {})
 
 
 def _run(command: Sequence[str], place: _Place | None = None) -> _Done:

@@ -17,8 +17,10 @@ from autocap.cli.examination import Examination, at_once
 from autocap.cli.findings import Finding, ok
 from autocap.clock import VirtualClock
 from autocap.devices.nvml.library import open_library
+from autocap.progress.calls.counter import CallCounter
+from autocap.progress.calls.target import TORCH_BACKWARD, CallsUnavailable
 from autocap.runlog.output_directory import OutputDirectory
-from autocap.testing.nvml import FileBoard, Machine, MemoryBoard, emulated, environment, machine, times
+from autocap.testing.nvml import SHIM, FileBoard, Machine, MemoryBoard, emulated, environment, machine, times
 from autocap.testing.nvml.install import shared_clock
 from tests.cli.test_cli import Cli, Here, cli, here
 
@@ -38,6 +40,16 @@ for number in (2, 2, 2, 6):
     print(time.monotonic(), flush=True)
     player.main(["--gpus", "0", "--iterations", str(number)])
     print(time.monotonic(), flush=True)
+"""
+_TRAINING = """
+import time, torch
+weight = torch.nn.Parameter(torch.zeros(8))
+optimiser = torch.optim.SGD([weight], lr=0.1)
+until_s = time.monotonic() + 6
+while time.monotonic() < until_s:
+    (weight**2).sum().backward()
+    optimiser.step()
+    time.sleep(0.02)
 """
 Record = Callable[..., dict[str, Finding]]
 
@@ -90,6 +102,20 @@ def test_without_a_load_calls_and_sensors_are_measured_and_the_rest_says_why_not
     assert gzip.decompress((tmp_path / "out/sensors.csv.gz").read_bytes()).startswith(b"t_s,instant_w,instant_stamp_s,")
 
 
+def test_calls_that_the_kernel_counts_are_held_against_the_hooks_steps(
+    record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    try:
+        CallCounter(TORCH_BACKWARD).rehearse()
+    except CallsUnavailable as error:
+        pytest.skip(f"no calls can be counted here: {error}")
+    monkeypatch.setattr(checklist, "COUNTED", (*_PYTHON, _TRAINING))
+    found = record(one_gpu())
+    assert found["counts"].text.startswith("while the hook counted ")
+    assert found["counts"].text.endswith(" steps, the kernel counted as many backward passes")
+    assert in_file(tmp_path, "counts")["found"]
+
+
 def test_where_somebody_computes_no_load_is_made(
     record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -133,6 +159,7 @@ def test_a_load_recordings_periods_and_what_observing_costs(
     board = FileBoard.create(tmp_path / "machine.json", one_gpu_at_rest())
     for name, value in environment(tmp_path / "machine.json", cli.env).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(str(SHIM))
     timed = f"{_PLAY}(['--steps', '--gpus', '0', '--iterations', '2']); print('{{\"images_per_s\": 64.0}}')"
     monkeypatch.setattr(checklist, "TORCH", _SEES)
     monkeypatch.setattr(checklist, "LOAD", (*_PYTHON, _BURSTS))
