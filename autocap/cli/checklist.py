@@ -153,20 +153,21 @@ def _put(place: _Place, name: str, text: str) -> None:
 
 
 def _versions(place: _Place) -> tuple[str, object]:
-    done = _run(TORCH)
-    torch = json.loads(done.last) if done.status == 0 else None
-    found = {"autocap": __version__, "python": platform.python_version(), "kernel": platform.release(), "torch": torch}
-    no_load = None if torch and torch["gpu"] else "PyTorch sees no GPU" if torch else _NO_TORCH
+    found = {"autocap": __version__, "python": platform.python_version(), "kernel": platform.release(), "driver": None}
+    no_load = None
     try:
         with place.open_nvml() as library:
             gpu = _gpu(library)
             found |= {"driver": gpu.driver, "driver_cuda": cuda_version(), "gpu": gpu.name, "uuid": gpu.uuid}
-            if library.compute_pids(gpu.uuid):
+            if library.compute_pids(gpu.uuid) or library.is_busy(gpu.uuid):  # lists may be empty in a container
                 no_load = "somebody computes on the GPU, whom a load would disturb"
-    except AutocapError as error:
-        found |= {"driver": None, "no_gpu": str(error)}
-        no_load = "there is no GPU"
-    found["no_load"] = no_load
+    except AutocapError:
+        no_load = "there is no GPU that can be used"
+    done = _run(TORCH)
+    torch = json.loads(done.last) if done.status == 0 else None
+    if no_load is None and not (torch and torch["gpu"]):
+        no_load = "PyTorch sees no GPU" if torch else _NO_TORCH
+    found |= {"torch": torch, "no_load": no_load}
     of_torch = f"{torch['torch']} (CUDA {torch['cuda'] or 'not built in'})" if torch else "not here"
     text = (
         f"driver {found['driver'] or 'not here'}, PyTorch {of_torch}, Python {found['python']}, autocap {__version__}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autocap.config import values
 from autocap.errors import AutocapError, UsageError
+from autocap.job.blas_threads import one_thread
 from autocap.job.invoking_user import invoking_user
 from autocap.printing import note, put, put_json
 from autocap.version import __version__
@@ -55,7 +56,8 @@ class Doctor:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from autocap.cli.examination import examine
+        with one_thread():
+            from autocap.cli.examination import examine
 
         folder = None if args.record is None else _new_directory(args.record)
         if not args.json and sys.stderr.isatty():

@@ -57,9 +57,12 @@ class Begin(Protocol):
 
 
 def in_a_thread(work: Callable[[], T]) -> "Future[T]":
-    """Nobody waits for the thread, so it may hang for good."""
+    """Nobody waits for the thread, so it may hang for good. Where no thread is to be had, at once."""
     found = Future[T]()
-    threading.Thread(target=_do, args=(work, found), daemon=True).start()
+    try:
+        threading.Thread(target=_do, args=(work, found), daemon=True).start()
+    except RuntimeError:
+        _do(work, found)
     return found
 
 
@@ -218,7 +221,8 @@ def _rights() -> list[Finding]:
 
 def _more_rights() -> str:
     if in_container():
-        return f"start the container with --cap-add SYS_ADMIN, or {helper_advice()}"
+        as_root = " as root" if os.geteuid() else ""
+        return f"start the container{as_root} with --cap-add SYS_ADMIN, or {helper_advice()}"
     return f"{sudo_advice()}, or {helper_advice()}" if os.geteuid() else helper_advice()
 
 
@@ -325,7 +329,7 @@ def _setters_of(
 
 
 def _others() -> list[Finding]:
-    hidden = in_container() or not Path("/proc/1").exists()
+    hidden = in_container() or not os.access("/proc/1/stat", os.R_OK)  # hidepid
     return [*findings.of_others(likely_setters(), hidden=hidden)]
 
 

@@ -27,6 +27,7 @@ from tests.cli.test_cli import Cli, Here, cli, here
 __all__ = ["cli", "here"]  # the fixtures
 
 STEPS = ["versions", "calls", "sensors", "recordings", "periods", "counts", "overhead", "noise", "left out"]
+_BUSY = "somebody computes on the GPU, whom a load would disturb"
 _PYTHON = (sys.executable, "-c")
 _PLAY = "from autocap.testing.nvml import player; player.main"
 _SEES = (*_PYTHON, """print('{"torch": "2.13.0", "cuda": "12.8", "gpu": "one"}')""")
@@ -76,6 +77,10 @@ def one_gpu(**changes: object) -> Machine:
     return made.with_card(0, replace(made.cards[0], **changes))  # type: ignore[arg-type]  # a card's
 
 
+def one_gpu_at_rest() -> Machine:
+    return replace(one_gpu(), start_s=None, sensor="v100")
+
+
 def in_file(tmp_path: Path, name: str) -> dict[str, object]:
     read: dict[str, object] = json.loads((tmp_path / "out" / f"{name}.json").read_text())
     return read
@@ -86,14 +91,14 @@ def test_without_a_load_calls_and_sensors_are_measured_and_the_rest_says_why_not
 ) -> None:
     found = record(one_gpu())
     assert found["versions"].text.startswith("driver 575.57.08, PyTorch 2.13.0+cpu (CUDA not built in), Python 3.")
-    assert found["versions"].text.endswith("; no load can be made: PyTorch sees no GPU")
+    assert found["versions"].text.endswith(f"; no load can be made: {_BUSY}")
     assert "nvmlDeviceGetSamples answers NOT_SUPPORTED" in found["calls"].text
     assert "POWER_INSTANT (186), POWER_CURRENT_LIMIT (190)" in found["calls"].text
     assert "instant_w moved 200 times, every 99.9 ms" in found["sensors"].text
     assert "energy_j moves by 1" in found["sensors"].text
-    assert found["sensors"].text.endswith("lag and noise are not known without a load: PyTorch sees no GPU")
+    assert found["sensors"].text.endswith(f"lag and noise are not known without a load: {_BUSY}")
     for name in ("recordings", "overhead"):
-        assert (found[name].verdict, found[name].text) == ("note", "not possible here: PyTorch sees no GPU")
+        assert (found[name].verdict, found[name].text) == ("note", f"not possible here: {_BUSY}")
     assert found["periods"].text == "not possible here: there is no recording"
     assert found["noise"].text == "not possible here: there was no constant load"
     assert "what a cap does, as none was set" in found["left out"].text
@@ -120,8 +125,15 @@ def test_where_somebody_computes_no_load_is_made(
     record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(checklist, "TORCH", _SEES)
-    found = record(one_gpu(pids=(os.getpid(),)))
-    assert found["recordings"].text == "not possible here: somebody computes on the GPU, whom a load would disturb"
+    made = one_gpu_at_rest()
+    found = record(made.with_card(0, replace(made.cards[0], pids=(os.getpid(),))))
+    assert found["recordings"].text == f"not possible here: {_BUSY}"
+
+
+def test_a_gpu_that_pytorch_does_not_see_is_not_made_to_work(record: Record) -> None:
+    found = record(one_gpu_at_rest())
+    assert found["versions"].text.endswith("; no load can be made: PyTorch sees no GPU")
+    assert found["overhead"].text == "not possible here: PyTorch sees no GPU"
 
 
 def test_without_a_driver_or_torch_each_step_says_so_and_the_next_goes_on(
@@ -132,7 +144,7 @@ def test_without_a_driver_or_torch_each_step_says_so_and_the_next_goes_on(
     assert "driver not here, PyTorch not here" in found["versions"].text
     assert found["calls"].text.startswith("not possible here: no NVIDIA GPU can be used: opening NVML failed with")
     assert found["counts"].text == "not possible here: there is no PyTorch in this Python"
-    assert found["overhead"].text == "not possible here: there is no GPU"
+    assert found["overhead"].text == "not possible here: there is no GPU that can be used"
 
 
 def test_a_step_that_fails_or_takes_too_long_keeps_no_other_from_being_made(
@@ -181,10 +193,6 @@ def test_a_load_recordings_periods_and_what_observing_costs(
     assert " of a core; attach --observe costs " in found["overhead"].text
     assert found["noise"].text.startswith("instant_w ")
     assert board.read().changes == ()
-
-
-def one_gpu_at_rest() -> Machine:
-    return replace(one_gpu(), start_s=None, sensor="v100")
 
 
 @pytest.fixture

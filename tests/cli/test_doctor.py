@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -163,6 +164,11 @@ def test_a_container_without_the_capability_is_told_of_it(look: Look, monkeypatc
     rights = said(found, "rights", "we are root in a container, and setting a limit needs root or CAP_SYS_ADMIN")
     assert rights.remedy is not None
     assert rights.remedy.startswith("start the container with --cap-add SYS_ADMIN, or ")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert said(look(one_gpu()), "rights", "we are not root in a container").remedy == (
+        "start the container as root with --cap-add SYS_ADMIN, or have an administrator run `sudo autocap helper "
+        "install` once"
+    )
     assert "sudo" not in found.conclusion
     assert said(found, "others", "but not all of the machine's may show here").verdict == "note"
 
@@ -344,6 +350,25 @@ def test_a_state_directory_that_is_refused_is_trouble(look: Look, tmp_path: Path
     (tmp_path / "state").symlink_to(tmp_path)
     one = said(look(one_gpu()), "state", "is a symbolic link")
     assert one.verdict == "trouble"
+
+
+def test_processes_that_may_not_be_looked_at_are_hidden(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(look(one_gpu()), "others", "no other program is seen").verdict == "ok"
+    allowed = os.access
+
+    def access(path: str, mode: int) -> bool:
+        return path != "/proc/1/stat" and allowed(path, mode)  # as with hidepid=1, where the folder shows
+
+    monkeypatch.setattr(os, "access", access)
+    assert said(look(one_gpu()), "others", "but not all of the machine's may show here").verdict == "note"
+
+
+def test_where_no_thread_is_to_be_had_it_looks_all_the_same(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert examination.in_a_thread(lambda: 7).result(0.0) == 7
 
 
 def test_a_driver_that_hangs_holds_nothing_up(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
