@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from autocap.cli.examination import Begin, in_a_thread
+from autocap.cli.examination import in_a_thread
 from autocap.cli.findings import Finding, note, ok, trouble
 from autocap.clock import MonotonicClock, RunClock
 from autocap.config import OBSERVE_VARIABLE
@@ -33,6 +33,7 @@ from autocap.devices.nvml.job_gpus import visible
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.devices.nvml.measured_card import (
     POLLED,
+    Floats,
     call_times,
     cuda_version,
     fields,
@@ -83,6 +84,7 @@ import json, torch
 gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": gpu}))
 """)  # fmt: skip
+ERRORS_FILE = "stderr.txt"
 _NO_TORCH = "there is no PyTorch in this Python"
 _LEFT_OUT = (
     "what a cap does, as none was set; other GPUs of this machine; a transformer, and batch sizes other than the "
@@ -93,9 +95,11 @@ _LEFT_OUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where things are measured. found: what was, by the name of the step."""
+    """Where things are measured. errors: what processes of ours say on standard error. found: what was measured, by the
+    name of the step."""
 
     folder: OutputDirectory
+    errors: IO[bytes]
     open_nvml: Callable[[], Library]
     clock: RunClock
     found: dict[str, Any] = field(default_factory=dict)
@@ -112,32 +116,33 @@ class _Done:
 
 
 def go_through(
-    folder: OutputDirectory,
-    begin: Begin = in_a_thread,
-    open_nvml: Callable[[], Library] = open_library,
-    clock: RunClock | None = None,
+    folder: OutputDirectory, open_nvml: Callable[[], Library] = open_library, clock: RunClock | None = None
 ) -> Iterator[Finding]:
     """One step after the other: what it has found, when that is in its file. Raises AutocapError where no file can be
-    written.
-
-    begin, open_nvml, clock: tests have others.
-    """
-    place = _Place(folder=folder, open_nvml=open_nvml, clock=MonotonicClock() if clock is None else clock)
-    for step, within_s in _STEPS.items():
-        name = step.__name__.strip("_")
-        try:
-            text, place.found[name] = begin(partial(step, place)).result(within_s)
-            finding = ok(name, text)
-        except TimeoutError:
-            finding = note(name, f"this has not ended within {within_s:g} s")
-        except AutocapError as error:
-            finding = note(name, f"not possible here: {error}")
-        except Exception as error:  # noqa: BLE001 - the other steps are to be shown all the same
-            finding = trouble(name, f"this failed: {type(error).__name__}: {error}")
-        found = {"said": finding.text, "found": place.found.get(name)}
-        _put(place, f"{name}.json", json.dumps(found, default=asdict, indent=1, allow_nan=False) + "\n")
-        yield finding
+    written. open_nvml, clock: tests have others."""
+    clock = MonotonicClock() if clock is None else clock
+    with folder.create(ERRORS_FILE) as errors:
+        place = _Place(folder=folder, errors=errors, open_nvml=open_nvml, clock=clock)
+        for step, within_s in _STEPS.items():
+            yield _found(place, step, within_s)
     yield note("left out", f"not covered: {_LEFT_OUT}")
+
+
+def _found(place: _Place, step: "_Step", within_s: float) -> Finding:
+    """What a step has found, or why it has not."""
+    name = step.__name__.strip("_")
+    try:
+        text, place.found[name] = in_a_thread(partial(step, place)).result(within_s)
+        finding = ok(name, text)
+    except TimeoutError:
+        finding = note(name, f"this has not ended within {within_s:g} s")
+    except AutocapError as error:
+        finding = note(name, f"not possible here: {error}")
+    except Exception as error:  # noqa: BLE001 - the other steps are to be shown all the same
+        finding = trouble(name, f"this failed: {type(error).__name__}: {error}")
+    found = {"said": finding.text, "found": place.found.get(name)}
+    _put(place, f"{name}.json", json.dumps(found, default=asdict, indent=1, allow_nan=False) + "\n")
+    return finding
 
 
 def _put(place: _Place, name: str, text: str) -> None:
@@ -163,11 +168,11 @@ def _versions(place: _Place) -> tuple[str, object]:
                 no_load = "somebody computes on the GPU, whom a load would disturb"
     except AutocapError:
         no_load = "there is no GPU that can be used"
-    done = _run(TORCH)
+    done, devices = _run(TORCH, place), _run((*_AUTOCAP, "devices", "--json"), place)
     torch = json.loads(done.last) if done.status == 0 else None
     if no_load is None and not (torch and torch["gpu"]):
         no_load = "PyTorch sees no GPU" if torch else _NO_TORCH
-    found |= {"torch": torch, "no_load": no_load}
+    found |= {"torch": torch, "no_load": no_load, "devices": json.loads(devices.last or "null")}
     of_torch = f"{torch['torch']} (CUDA {torch['cuda'] or 'not built in'})" if torch else "not here"
     text = (
         f"driver {found['driver'] or 'not here'}, PyTorch {of_torch}, Python {found['python']}, autocap {__version__}"
@@ -210,32 +215,14 @@ def _calls(place: _Place) -> tuple[str, object]:
 
 
 def _sensors(place: _Place) -> tuple[str, object]:
-    """At rest, or under a load of ours."""
     why = _no_load(place)
-    with place.open_nvml() as library, tempfile.TemporaryFile() as out:
-        load = _started(LOAD, out, _environment(place)) if why is None else None
-        end_s = place.clock.now() + (_REST_S if load is None else _LONGEST_S)
-        try:
-            polls = poll(
-                library,
-                _gpu(library).uuid,
-                place.clock,
-                lambda: place.clock.now() > end_s or (load is not None and load.poll() is not None),
-            )
-        finally:
-            if load is not None:
-                _ended(load, out, 0.0)
-        out.seek(0)
-        edges_s = [float(line) - place.clock.origin_s for line in out.read().split()]
-    text = io.StringIO()
-    np.savetxt(text, polls, "%.6f", ",", header=",".join(POLLED), comments="")
-    _put(place, "sensors.csv.gz", text.getvalue())
+    polls, edges_s = _polled(place, at_rest=why is not None)
     shown = dict(zip(POLLED, polls.T, strict=True))
     t_s, _ = shown.pop("t_s"), shown.pop("instant_stamp_s")
-    fresh = {name: one for name, values in shown.items() if (one := updates(t_s, values))}
-    lags = {name: late for name in shown if name != "energy_j" and (late := lag(t_s, shown[name], edges_s[:-1]))}
     from_s, to_s = (edges_s[-2] + _SETTLED_S, edges_s[-1]) if len(edges_s) > 1 else (0.0, 0.0)
     steady = (t_s > from_s) & (t_s < to_s)
+    fresh = {name: one for name, values in shown.items() if (one := updates(t_s, values))}
+    lags = {name: late for name in shown if name != "energy_j" and (late := lag(t_s, shown[name], edges_s[:-1]))}
     noises = {name: noise(t_s[steady], values[steady]) for name, values in shown.items() if name.endswith("_w")}
     said = [
         f"{name} moved {one.count} times, every {1000 * one.every_s:.1f} ms, wandering by {1000 * one.wander_s:.1f} ms"
@@ -245,6 +232,29 @@ def _sensors(place: _Place) -> tuple[str, object]:
     said += [f"{name} lags by {1000 * one.half_s:.0f} ms" for name, one in lags.items()]
     said += [] if why is None else [f"lag and noise are not known without a load: {why}"]
     return "; ".join(said), {"updates": fresh, "lags": lags, "noise": noises, "edges_s": edges_s}
+
+
+def _polled(place: _Place, *, at_rest: bool) -> tuple[Floats, list[float]]:
+    """What the sensors show, which is kept as well; when our load began and ended, if there is one."""
+    with place.open_nvml() as library, tempfile.TemporaryFile() as out:
+        load = None if at_rest else _started(LOAD, out, place)
+        end_s = place.clock.now() + (_REST_S if load is None else _LONGEST_S)
+
+        def over() -> bool:
+            return place.clock.now() > end_s or (load is not None and load.poll() is not None)
+
+        try:
+            polls = poll(library, _gpu(library).uuid, place.clock, over)
+        finally:
+            done = None if load is None else _ended(load, out, 0.0)
+        out.seek(0)
+        edges_s = [float(line) - place.clock.origin_s for line in out.read().split()]
+    if done is not None and len(edges_s) < 2:
+        raise AutocapError(f"the load ended with status {done.status}; {ERRORS_FILE} says why")
+    text = io.StringIO()
+    np.savetxt(text, polls, "%.6f", ",", header=",".join(POLLED), comments="")
+    _put(place, "sensors.csv.gz", text.getvalue())
+    return polls, edges_s
 
 
 def _noise(place: _Place) -> tuple[str, object]:
@@ -264,7 +274,11 @@ def _recordings(place: _Place) -> tuple[str, object]:
     found = {
         name: _run((*words, f"--out={place.folder.path / name}", "--", *job), place) for name, job in RECORDED.items()
     }
-    failed = [f"{name} ended with status {done.status}" for name, done in found.items() if done.status]
+    failed = [
+        f"{name} ended with status {done.status} ({ERRORS_FILE} says why)"
+        for name, done in found.items()
+        if done.status
+    ]
     return "; ".join([f"{len(found) - len(failed)} of {len(found)} workloads are recorded", *failed]), found
 
 
@@ -281,7 +295,7 @@ def _periods(place: _Place) -> tuple[str, object]:
 def _windows(place: _Place, name: str, window_s: int) -> Iterator[dict[str, Any]]:
     """What the detector says of each, beside the time of a step."""
     samples = place.folder.path / name / "samples.csv.gz"
-    done = _run((*_AUTOCAP, "period", str(samples), f"--window={window_s}", "--json"))
+    done = _run((*_AUTOCAP, "period", str(samples), f"--window={window_s}", "--json"), place)
     columns = columns_of([samples.read_bytes()], re.compile("steps|step_t_s")).values
     for one in json.loads(done.last) if done.status == 0 else ():
         within = (columns["step_t_s"] >= one["start_s"]) & (columns["step_t_s"] <= one["end_s"])
@@ -313,7 +327,7 @@ def _counts(place: _Place) -> tuple[str, object]:
     with tempfile.TemporaryFile() as out, counter, StepMap.create() as hook:
         counter.rehearse()
         words = COUNTED if _no_load(place) is None else (*COUNTED, "--device", "cpu")
-        job, begun_s = _started(words, out, hook.environment(_environment(place))), time.monotonic()
+        job, begun_s = _started(words, out, place, hook.environment), time.monotonic()
         root = identify(job.pid)
         if root is not None:
             counter.watch(root)
@@ -351,31 +365,30 @@ def _compared(place: _Place, way: str) -> tuple[float, float | None]:
     """Images a second of that training, and what of a core autocap takes beside it (or, alone, the training)."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as out:
         words = (*_AUTOCAP, way, "--observe", "--quiet", f"--out={folder}/run")
-        started = _started((*words, "--", *COMPARED) if way == "run" else COMPARED, out, _environment(place))
+        started = _started((*words, "--", *COMPARED) if way == "run" else COMPARED, out, place)
         beside = _run((*words, str(started.pid)), place) if way == "attach" else None
         done = _ended(started, out, _LONGEST_S)
     if done.status:
-        raise AutocapError(f"the training ended with status {done.status}")
+        raise AutocapError(f"the training ended with status {done.status}; {ERRORS_FILE} says why")
     return float(json.loads(done.last)["images_per_s"]), (done if beside is None else beside).share
 
 
 # Processes of ours.
 
 
-def _environment(place: _Place | None) -> dict[str, str]:
-    """place: where a process is to use the GPU that is looked at, and no other."""
-    uuid = place and place.found.get("versions", {}).get("uuid")
-    ours = {OBSERVE_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(import_path())}
-    return {**os.environ, **ours} | ({"CUDA_VISIBLE_DEVICES": uuid} if uuid else {})
-
-
-def _run(command: Sequence[str], place: _Place | None = None) -> _Done:
+def _run(command: Sequence[str], place: _Place) -> _Done:
     with tempfile.TemporaryFile() as out:
-        return _ended(_started(command, out, _environment(place)), out, _LONGEST_S)
+        return _ended(_started(command, out, place), out, _LONGEST_S)
 
 
-def _started(command: Sequence[str], out: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, env=environment)
+def _started(
+    command: Sequence[str], out: IO[bytes], place: _Place, also: Callable[[dict[str, str]], dict[str, str]] = dict
+) -> "subprocess.Popen[bytes]":
+    """On the GPU that is looked at, and no other. also: what else its environment is to have."""
+    env = {**os.environ, OBSERVE_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(import_path())}
+    if uuid := place.found.get("versions", {}).get("uuid"):
+        env["CUDA_VISIBLE_DEVICES"] = uuid
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=place.errors, env=also(env))
 
 
 def _ended(process: "subprocess.Popen[bytes]", out: IO[bytes], within_s: float) -> _Done:
@@ -399,7 +412,8 @@ def _ended(process: "subprocess.Popen[bytes]", out: IO[bytes], within_s: float) 
     return _Done(status=process.returncode, last=last, share=share)
 
 
-_STEPS: Mapping[Callable[[_Place], tuple[str, object]], float] = {  # seconds that each has
+_Step = Callable[[_Place], tuple[str, object]]
+_STEPS: Mapping[_Step, float] = {  # seconds that each has
     _versions: 120.0,
     _calls: 120.0,
     _sensors: 300.0,

@@ -13,7 +13,7 @@ import pytest
 
 from autocap.cli import checklist, doctor, examination
 from autocap.cli.checklist import go_through
-from autocap.cli.examination import Examination, at_once
+from autocap.cli.examination import Examination
 from autocap.cli.findings import Finding, ok
 from autocap.clock import VirtualClock
 from autocap.devices.nvml.library import open_library
@@ -64,7 +64,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
     def recorded(made: Machine) -> dict[str, Finding]:
         clock, board = VirtualClock(), MemoryBoard(made)
         with emulated(board, clock), OutputDirectory(tmp_path / "out") as folder:
-            found = {one.area: one for one in go_through(folder, at_once, partial(open_library, **times(clock)), clock)}
+            found = {one.area: one for one in go_through(folder, partial(open_library, **times(clock)), clock)}
         assert list(found) == STEPS
         assert board.read().changes == ()
         return found
@@ -136,6 +136,16 @@ def test_a_gpu_that_pytorch_does_not_see_is_not_made_to_work(record: Record) -> 
     assert found["overhead"].text == "not possible here: PyTorch sees no GPU"
 
 
+def test_a_load_that_fails_says_where_it_says_why(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checklist, "TORCH", _SEES)
+    monkeypatch.setattr(checklist, "LOAD", (*_PYTHON, "1 / 0"))
+    monkeypatch.setattr(checklist, "RECORDED", {})
+    monkeypatch.setattr(checklist, "COMPARED", (*_PYTHON, "1 / 0"))
+    found = record(one_gpu_at_rest())
+    assert found["sensors"].text == "not possible here: the load ended with status 1; stderr.txt says why"
+    assert found["overhead"].text == "not possible here: the training ended with status 1; stderr.txt says why"
+
+
 def test_without_a_driver_or_torch_each_step_says_so_and_the_next_goes_on(
     record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +197,8 @@ def test_a_load_recordings_periods_and_what_observing_costs(
         found = {one.area: one for one in go_through(folder)}
     print(*found.values(), sep="\n")
     assert "instant_w lags by " in found["sensors"].text
-    assert found["recordings"].text == "1 of 2 workloads are recorded; broken ended with status 1"
+    assert found["recordings"].text == "1 of 2 workloads are recorded; broken ended with status 1 (stderr.txt says why)"
+    assert "ZeroDivisionError" in (tmp_path / "out/stderr.txt").read_text()
     assert " right" in found["periods"].text
     assert "run --observe costs " in found["overhead"].text
     assert " of a core; attach --observe costs " in found["overhead"].text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -24,11 +25,13 @@ from autocap.progress.calls.target import CallsUnavailable
 from autocap.testing.nvml import (
     Episode,
     Fault,
+    FileBoard,
     Limits,
     Machine,
     MemoryBoard,
     Trouble,
     emulated,
+    environment,
     machine,
     times,
 )
@@ -438,6 +441,36 @@ def test_as_a_command_without_a_driver_it_changes_nothing(cli: Cli) -> None:
     assert "TROUBLE  driver" in done.stdout
     assert cli.leftovers() == []
     assert not cli.state.exists()
+
+
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--mount", "--net", "--fork", "--mount-proc")
+
+
+def test_as_a_command_in_namespaces_of_its_own_without_a_home_it_says_what_is_so(cli: Cli) -> None:
+    try:
+        if subprocess.run([*_UNSHARE, "true"], capture_output=True, timeout=20.0).returncode:
+            pytest.skip("no namespaces can be had here")
+    except OSError:
+        pytest.skip("there is no unshare here")
+    FileBoard.create(cli.folder / "container.json", one_gpu())
+    left_out = ("HOME", "USER", "LOGNAME")
+    env = {
+        key: value for key, value in environment(cli.folder / "container.json", cli.env).items() if key not in left_out
+    }
+    words = [*_UNSHARE, *cli.argv("doctor")]
+    begun_s = time.monotonic()
+    done = subprocess.run(words, cwd=cli.folder, env=env, capture_output=True, text=True, timeout=60.0, check=False)
+    assert time.monotonic() - begun_s < 20.0  # 15, on a machine that is busy
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    rights = (
+        "note     rights  we are root in a container, and we have CAP_SYS_ADMIN in a user namespace of our own alone"
+    )
+    assert lines[0].startswith(rights)
+    assert any("GPU 0   " in line and "it is not known whether it can be set" in line for line in lines)
+    assert any("but not all of the machine's may show here" in line for line in lines)
+    assert not any("Error" in line or "this is not known" in line for line in lines)
+    assert lines[-1] == "whether `autocap run -- CMD` tunes GPU 0 here, only trying tells"
 
 
 def test_setters_of_limits_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
