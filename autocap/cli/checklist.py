@@ -7,6 +7,7 @@ beside us is told to set nothing.
 import gzip
 import io
 import json
+import math
 import os
 import platform
 import re
@@ -221,7 +222,8 @@ def _sensors(place: _Place) -> tuple[str, object]:
     t_s, _ = shown.pop("t_s"), shown.pop("instant_stamp_s")
     from_s, to_s = (edges_s[-2] + _SETTLED_S, edges_s[-1]) if len(edges_s) > 1 else (0.0, 0.0)
     steady = (t_s > from_s) & (t_s < to_s)
-    fresh = {name: one for name, values in shown.items() if (one := updates(t_s, values))}
+    moving = t_s < (edges_s[0] if edges_s else math.inf)  # when bursts begin and end, things move as the load does
+    fresh = {name: one for name, values in shown.items() if (one := updates(t_s[moving], values[moving]))}
     lags = {name: late for name in shown if name != "energy_j" and (late := lag(t_s, shown[name], edges_s[:-1]))}
     noises = {name: noise(t_s[steady], values[steady]) for name, values in shown.items() if name.endswith("_w")}
     said = [
