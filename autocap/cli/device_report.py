@@ -1,7 +1,7 @@
 """What `autocap devices` says of a machine, and its JSON: its devices, and who could set their limits (we ourselves,
 the helper, zeusd), with what each lacks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,15 +11,23 @@ from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 
+Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugins.fleet.budget.holder`)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setter:
-    """name: as --actuator has it. settable: whether it could set the limit. why: a sentence. there: it is at all."""
+    """name: as --actuator has it, or "budget". settable: whether it could set the limit. why: a sentence. there:
+    it is at all."""
 
     name: str
     settable: bool | Literal["unknown"]
     why: str
     there: bool = True
+
+
+def best(setters: Sequence[Setter]) -> Setter:
+    """Who sets the limit, or, where nobody does, whose reason is the first to know."""
+    return next((one for answer in (True, "unknown") for one in setters if one.settable == answer), setters[0])
 
 
 class Setters:
@@ -35,8 +43,15 @@ class Setters:
         except ActuatorUnavailable as error:
             self.no_helper = _no("helper", error)
 
-    def of(self, one: DescribedDevice) -> tuple[Setter, ...]:
-        """Those of a device, in the order in which `--actuator auto` takes them."""
+    def of(self, one: DescribedDevice, budget: Budget | None) -> tuple[Setter, ...]:
+        """Those of a device: the budget that holds it, which whoever may join gets caps from, and the others in the
+        order in which `--actuator auto` takes them."""
+        if budget is not None and one.device.uuid in budget["gpus"]:
+            why = f"the power budget that runs here (PID {budget['pid']}) gives its caps"
+            return (Setter(name="budget", settable=True, why=why), *self._alone(one))
+        return self._alone(one)
+
+    def _alone(self, one: DescribedDevice) -> tuple[Setter, ...]:
         own, device = Setter(name="direct", settable=one.direct.answer, why=one.direct.why), one.device
         if device.obstacle is not None:
             return (own,)
@@ -99,7 +114,7 @@ class Limited:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu(Limited):
     persistence: bool | None = None
-    mig: bool = False
+    mig: bool | None = None
     sensor: SensorSeen = field(default_factory=SensorSeen)
 
     def troubles(self) -> Iterator[str]:
@@ -129,8 +144,7 @@ class Package(Limited):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """unavailable: why no GPU is shown, or not every one; likewise packages_unavailable. other_kinds: of devices from
-    other packages, with their modules. budget: what holds the limits of some, as its plug-in says (`inventory` of
-    `autocap.plugins.fleet.budget.holder`); `None` where none runs."""
+    other packages, with their modules. budget: what holds the limits of some; `None` where none runs."""
 
     driver_version: str | None
     unavailable: str | None
@@ -138,12 +152,12 @@ class DeviceReport:
     packages: tuple[Package, ...]
     packages_unavailable: str | None
     other_kinds: dict[str, str]
-    budget: Mapping[str, Any] | None = None
+    budget: Budget | None = None
 
 
 def here() -> DeviceReport:
     """Of this machine. It only reads, and watches the GPUs' sensors for some seconds."""
-    setters = Setters()
+    setters, budget = Setters(), budget_here()
     found: dict[bool, list[DescribedDevice]] = {True: [], False: []}  # those that everybody shares, and the others
     missing: dict[bool, list[str]] = {True: [], False: []}
     for kind in registry.names("inventories"):
@@ -157,20 +171,24 @@ def here() -> DeviceReport:
     return DeviceReport(
         driver_version=next((one.device.driver for one in found[False]), None),
         unavailable="; ".join(missing[False]) or None,
-        gpus=tuple(Gpu(**_limited(one, setters), **one.facts) for one in found[False]),
-        packages=tuple(Package(**_limited(one, setters), **one.facts) for one in found[True]),
+        gpus=tuple(Gpu(**_limited(one, setters.of(one, budget)), **one.facts) for one in found[False]),
+        packages=tuple(Package(**_limited(one, setters.of(one, budget)), **one.facts) for one in found[True]),
         packages_unavailable="; ".join(missing[True]) or None,
         other_kinds=registry.plugged_in("devices"),
-        budget=registry.load("holders", "budget").inventory() if "budget" in registry.ours("holders") else None,
+        budget=budget,
     )
 
 
-def _limited(one: DescribedDevice, setters: Setters) -> dict[str, Any]:
-    device, who = one.device, setters.of(one)
-    cap_range, best = (
-        device.cap_range,
-        next((one for answer in (True, "unknown") for one in who if one.settable == answer), who[0]),
-    )
+def budget_here() -> Budget | None:
+    """The power budget of this machine; `None` where none runs, or the plug-in is not here."""
+    there = "budget" in registry.ours("holders")
+    found: Budget | None = registry.load("holders", "budget").inventory() if there else None
+    return found
+
+
+def _limited(one: DescribedDevice, setters: Sequence[Setter]) -> dict[str, Any]:
+    device, setter = one.device, best(setters)
+    cap_range = device.cap_range
     return {
         "index": device.index,
         "uuid": device.uuid,
@@ -180,9 +198,9 @@ def _limited(one: DescribedDevice, setters: Setters) -> dict[str, Any]:
         "cap_default_w": device.default_w,
         "cap_requested_w": device.requested_w,
         "cap_enforced_w": device.enforced_w,
-        "settable": best.settable,
-        "settable_why": best.why,
-        "setters": who,
+        "settable": setter.settable,
+        "settable_why": setter.why,
+        "setters": setters,
     }
 
 

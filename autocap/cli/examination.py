@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from autocap import registry
 from autocap.cli import findings
-from autocap.cli.device_report import Setter, Setters
+from autocap.cli.device_report import Budget, Setter, Setters, best, budget_here
 from autocap.cli.findings import KERNEL_LOG, Finding, note, ok, parted, trouble
 from autocap.cli.options import observing
 from autocap.clock import Clock, MonotonicClock
@@ -57,9 +57,12 @@ class Begin(Protocol):
 
 
 def in_a_thread(work: Callable[[], T]) -> "Future[T]":
-    """Nobody waits for the thread, so it may hang for good."""
+    """Nobody waits for the thread, so it may hang for good. Where no thread is to be had, at once."""
     found = Future[T]()
-    threading.Thread(target=_do, args=(work, found), daemon=True).start()
+    try:
+        threading.Thread(target=_do, args=(work, found), daemon=True).start()
+    except RuntimeError:
+        _do(work, found)
     return found
 
 
@@ -104,7 +107,7 @@ def examine(
     begun_s = time.monotonic()
     facts_by_s, by_s = begun_s + _FACTS_S, begun_s + _WITHIN_S
     clock = MonotonicClock() if clock is None else clock
-    setters, budget, left = begin(Setters), begin(_budget), begin(partial(settle, observe=True))
+    setters, budget, left = begin(Setters), begin(budget_here), begin(partial(settle, observe=True))
     others, calls = begin(_others), begin(_calls)
     kinds = [kind for kind in registry.names("inventories") if kind != "nvml"]
     packages = [begin(partial(_described, kind)) for kind in kinds]
@@ -218,7 +221,8 @@ def _rights() -> list[Finding]:
 
 def _more_rights() -> str:
     if in_container():
-        return f"start the container with --cap-add SYS_ADMIN, or {helper_advice()}"
+        as_root = " as root" if os.geteuid() else ""
+        return f"start the container{as_root} with --cap-add SYS_ADMIN, or {helper_advice()}"
     return f"{sudo_advice()}, or {helper_advice()}" if os.geteuid() else helper_advice()
 
 
@@ -307,35 +311,25 @@ def _direct(one: DescribedDevice) -> Setter:
     return Setter(name="direct", settable=one.direct.answer, why=one.direct.why)
 
 
-def _budget() -> Mapping[str, Any] | None:
-    there = "budget" in registry.ours("holders")
-    found: Mapping[str, Any] | None = registry.load("holders", "budget").inventory() if there else None
-    return found
-
-
 def _setters_of(
-    setters: "Future[Setters]", budget: "Future[Mapping[str, Any] | None]", devices: Sequence[_Device]
+    setters: "Future[Setters]", budget: "Future[Budget | None]", devices: Sequence[_Device]
 ) -> list[Finding]:
     """What is to be said of a budget, the helper and zeusd; notes in each device who sets its limit."""
     said, services, held = list[Finding](), setters.result(), budget.result()
     offers = {device.area: services.offers.get(device.one.device.uuid) for device in devices}
     of_each = []
     for device in devices:
-        who, uuid, offer = services.of(device.one), device.one.device.uuid, offers[device.area]
+        who, offer = services.of(device.one, held), offers[device.area]
         of_each.append(who)
-        if held is not None and uuid in held["gpus"]:
-            why = "the power budget that runs here gives its caps"
-            device.setter = Setter(name="budget", settable=True, why=why)
-            continue
-        device.setter = next((one for answer in (True, "unknown") for one in who if one.settable == answer), who[0])
-        device.taken |= offer is not None and offer.lent_to is not None
+        device.setter = best(who)
+        device.taken |= device.setter.name != "budget" and offer is not None and offer.lent_to is not None
     if held is not None:
         said.append(findings.of_budget(held))
     return [*said, findings.of_helper(str(services.path), services.no_helper, offers), *findings.of_zeusd(of_each)]
 
 
 def _others() -> list[Finding]:
-    hidden = in_container() or not Path("/proc/1").exists()
+    hidden = in_container() or not os.access("/proc/1/stat", os.R_OK)  # hidepid
     return [*findings.of_others(likely_setters(), hidden=hidden)]
 
 

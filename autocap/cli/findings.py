@@ -82,7 +82,7 @@ def of_limit(area: str, one: DescribedDevice, setter: Setter, gpu: GpuFacts | No
         why, remedy = parted(setter.why)
         if remedy is None and why.endswith(f": {WITHOUT_ROOT}"):
             why, remedy = why.removesuffix(f": {WITHOUT_ROOT}"), WITHOUT_ROOT
-        if gpu is not None and gpu.mig:
+        if gpu is not None and gpu.gpu.mig:
             remedy = f"`sudo nvidia-smi -i {device.index} -mig 0` while nobody uses it, or pass --observe"
         text = why if setter.why == device.obstacle else f"{text}, which cannot be set: {why}"
         if gpu is None:
@@ -98,12 +98,12 @@ def of_limit(area: str, one: DescribedDevice, setter: Setter, gpu: GpuFacts | No
 def of_state(area: str, gpu: GpuFacts) -> Iterator[Finding]:
     """Persistence, MIG, and who computes on a GPU."""
     mig = {True: "MIG splits it", False: "MIG does not split it", None: "it does not tell whether MIG splits it"}[
-        gpu.mig
+        gpu.gpu.mig
     ]
     lost = "a limit is lost when nobody uses the GPU"
     match gpu.gpu.persistence:
         case True:
-            yield (ok if gpu.mig is False else note)(area, f"persistence mode is on; {mig}")
+            yield (ok if gpu.gpu.mig is False else note)(area, f"persistence mode is on; {mig}")
         case False:
             yield note(area, f"persistence mode is off; {mig}", lost, f"`sudo nvidia-smi -i {gpu.gpu.index} -pm 1`")
         case None:

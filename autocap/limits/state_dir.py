@@ -24,14 +24,21 @@ _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is n
 
 def default_path() -> Path:
     """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`. Under sudo that variable is
-    root's, and a session of a user without a home has a place of its own in /tmp."""
-    is_parted = keeper() is not None
-    if is_parted and not os.access(Path.home(), os.W_OK | os.X_OK):
-        return Path(f"/tmp/autocap-{os.getuid()}")
+    root's. A user without a home has a place of their own in /tmp: where HOME is not set and no such user is known, and
+    under sudo where it cannot be written."""
+    is_parted, homeless = keeper() is not None, Path(f"/tmp/autocap-{os.getuid()}")
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = None
+    if is_parted and (home is None or not os.access(home, os.W_OK | os.X_OK)):
+        return homeless
     override = None if is_parted else os.environ.get(VARIABLE)
     if override:
         return Path(override).absolute()
-    return ROOTS_PATH if os.geteuid() == 0 else Path.home() / ".local/state/autocap"
+    if os.geteuid() == 0:
+        return ROOTS_PATH
+    return homeless if home is None else home / ".local/state/autocap"
 
 
 class StateDir:

@@ -1,14 +1,21 @@
 """`autocap devices`, above an emulated NVML library."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
-from autocap.testing.nvml import FileBoard, Limits, environment, machine
-from tests.cli.test_cli import Cli, cli
+from autocap.cli import device_report
+from autocap.clock import MonotonicClock
+from autocap.devices.nvml import inventory
+from autocap.devices.permission import Privileges
+from autocap.testing.nvml import Fault, FileBoard, Limits, MemoryBoard, emulated, environment, machine
+from tests.cli.test_cli import Cli, Here, cli, here
 
-__all__ = ["cli"]  # the fixture
+__all__ = ["cli", "here"]  # the fixtures
+
+NO_PERMISSION = 4
 
 
 def test_without_a_driver_it_explains_and_exits_with_0(cli: Cli) -> None:
@@ -46,6 +53,28 @@ def test_each_gpu_is_shown_with_its_limits_and_why_they_cannot_be_set_and_none_i
     assert "persistence mode is off" in table
     assert board.read().changes == ()
     assert cli.leftovers() == []
+
+
+def test_a_gpu_that_a_budget_caps_is_settable_for_whoever_has_no_rights(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine("quadro-rtx-6000/resnet50", gpus=2)
+    budget = {"watts": 400.0, "policy": "equal", "pid": 9, "gpus": (made.cards[0].uuid,)}
+    monkeypatch.setattr(device_report, "budget_here", lambda: budget)
+    monkeypatch.setattr(inventory, "own_privileges", lambda: Privileges(admin=False, namespaced=False))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with emulated(MemoryBoard(made), MonotonicClock()):
+        held, other = json.loads(here("devices", "--json").stdout)["gpus"]
+    assert (held["settable"], other["settable"]) == (True, False)
+    assert held["settable_why"] == "the power budget that runs here (PID 9) gives its caps"
+    assert [one["name"] for one in held["setters"][:2]] == ["budget", "direct"]
+
+
+def test_a_mig_mode_that_may_not_be_read_is_unknown(here: Here) -> None:
+    denied = Fault(code=NO_PERMISSION, function="nvmlDeviceGetMigMode", times=None)
+    with emulated(MemoryBoard(replace(machine("quadro-rtx-6000/resnet50"), faults=(denied,))), MonotonicClock()):
+        (gpu,) = json.loads(here("devices", "--json").stdout)["gpus"]
+    assert gpu["mig"] is None
 
 
 def test_a_job_is_of_nodes(cli: Cli) -> None:

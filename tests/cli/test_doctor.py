@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +25,13 @@ from autocap.progress.calls.target import CallsUnavailable
 from autocap.testing.nvml import (
     Episode,
     Fault,
+    FileBoard,
     Limits,
     Machine,
     MemoryBoard,
     Trouble,
     emulated,
+    environment,
     machine,
     times,
 )
@@ -163,6 +167,11 @@ def test_a_container_without_the_capability_is_told_of_it(look: Look, monkeypatc
     rights = said(found, "rights", "we are root in a container, and setting a limit needs root or CAP_SYS_ADMIN")
     assert rights.remedy is not None
     assert rights.remedy.startswith("start the container with --cap-add SYS_ADMIN, or ")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert said(look(one_gpu()), "rights", "we are not root in a container").remedy == (
+        "start the container as root with --cap-add SYS_ADMIN, or have an administrator run `sudo autocap helper "
+        "install` once"
+    )
     assert "sudo" not in found.conclusion
     assert said(found, "others", "but not all of the machine's may show here").verdict == "note"
 
@@ -320,7 +329,7 @@ def test_a_budget_gives_caps_to_who_has_no_rights(look: Look, monkeypatch: pytes
     by(monkeypatch, root=False)
     made = one_gpu()
     budget = {"watts": 400.0, "policy": "equal", "pid": 9, "gpus": (made.cards[0].uuid,)}
-    monkeypatch.setattr(examination, "_budget", lambda: budget)
+    monkeypatch.setattr(examination, "budget_here", lambda: budget)
     found = look(made)
     assert said(found, "budget", "a power budget of 400 W runs here (PID 9)").verdict == "ok"
     assert found.conclusion == "`autocap run -- CMD` tunes GPU 0 here"
@@ -330,7 +339,7 @@ def test_an_area_that_fails_leaves_the_others(look: Look, monkeypatch: pytest.Mo
     def broken(*_: object, **__: object) -> None:
         raise ValueError("odd")
 
-    for name in ("Setters", "likely_setters", "settle", "_budget"):
+    for name in ("Setters", "likely_setters", "settle", "budget_here"):
         monkeypatch.setattr(examination, name, broken)
     monkeypatch.setattr(examination, "own_privileges", broken)
     found = look(one_gpu())
@@ -344,6 +353,25 @@ def test_a_state_directory_that_is_refused_is_trouble(look: Look, tmp_path: Path
     (tmp_path / "state").symlink_to(tmp_path)
     one = said(look(one_gpu()), "state", "is a symbolic link")
     assert one.verdict == "trouble"
+
+
+def test_processes_that_may_not_be_looked_at_are_hidden(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(look(one_gpu()), "others", "no other program is seen").verdict == "ok"
+    allowed = os.access
+
+    def access(path: str, mode: int) -> bool:
+        return path != "/proc/1/stat" and allowed(path, mode)  # as with hidepid=1, where the folder shows
+
+    monkeypatch.setattr(os, "access", access)
+    assert said(look(one_gpu()), "others", "but not all of the machine's may show here").verdict == "note"
+
+
+def test_where_no_thread_is_to_be_had_it_looks_all_the_same(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert examination.in_a_thread(lambda: 7).result(0.0) == 7
 
 
 def test_a_driver_that_hangs_holds_nothing_up(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,6 +441,36 @@ def test_as_a_command_without_a_driver_it_changes_nothing(cli: Cli) -> None:
     assert "TROUBLE  driver" in done.stdout
     assert cli.leftovers() == []
     assert not cli.state.exists()
+
+
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--mount", "--net", "--fork", "--mount-proc")
+
+
+def test_as_a_command_in_namespaces_of_its_own_without_a_home_it_says_what_is_so(cli: Cli) -> None:
+    try:
+        if subprocess.run([*_UNSHARE, "true"], capture_output=True, timeout=20.0).returncode:
+            pytest.skip("no namespaces can be had here")
+    except OSError:
+        pytest.skip("there is no unshare here")
+    FileBoard.create(cli.folder / "container.json", one_gpu())
+    left_out = ("HOME", "USER", "LOGNAME")
+    env = {
+        key: value for key, value in environment(cli.folder / "container.json", cli.env).items() if key not in left_out
+    }
+    words = [*_UNSHARE, *cli.argv("doctor")]
+    begun_s = time.monotonic()
+    done = subprocess.run(words, cwd=cli.folder, env=env, capture_output=True, text=True, timeout=60.0, check=False)
+    assert time.monotonic() - begun_s < 20.0  # 15, on a machine that is busy
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    rights = (
+        "note     rights  we are root in a container, and we have CAP_SYS_ADMIN in a user namespace of our own alone"
+    )
+    assert lines[0].startswith(rights)
+    assert any("GPU 0   " in line and "it is not known whether it can be set" in line for line in lines)
+    assert any("but not all of the machine's may show here" in line for line in lines)
+    assert not any("Error" in line or "this is not known" in line for line in lines)
+    assert lines[-1] == "whether `autocap run -- CMD` tunes GPU 0 here, only trying tells"
 
 
 def test_setters_of_limits_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,14 @@ def test_the_directory_is_where_the_contract_says(monkeypatch):
     assert default_path() == Path.cwd() / "here"
 
 
+def test_a_user_of_whom_no_home_is_known_has_a_place_in_tmp(monkeypatch):
+    monkeypatch.delenv("AUTOCAP_STATE_DIR", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.geteuid", lambda: 54321)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert default_path() == Path("/tmp/autocap-54321")
+
+
 def test_locks_of_different_devices_do_not_meet(state):
     with DeviceLock(state, "GPU-1"), DeviceLock(state, "GPU-2"):
         assert state.names() == ["GPU-1.lock", "GPU-2.lock"]

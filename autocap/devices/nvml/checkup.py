@@ -6,11 +6,9 @@ from itertools import pairwise
 from statistics import median
 
 import numpy as np
-import pynvml
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
-from autocap.devices.nvml.calls import NvmlError, call
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.probe import POLL_S, WATCH_S, Poll, SensorProbe, better, conclude
@@ -18,7 +16,6 @@ from autocap.devices.nvml.probe import POLL_S, WATCH_S, Poll, SensorProbe, bette
 Floats = NDArray[np.float64]
 _AVERAGE_S = 1.0  # what nvmlDeviceGetPowerUsage averages over on the cards where it does
 _MOMENTS_S, _LATE_S = (0.02, 0.1, 0.2), (0.0, 0.05, 0.1)  # what else it may average over; how late it may show it
-_NO_SUCH_THING = (3, 13)  # NOT_SUPPORTED, FUNCTION_NOT_FOUND
 _PLAINLY = 2.0  # times nearer to the one than to the other
 _CLOSE_S = 0.05  # from poll to poll: with fewer nothing is told of averages
 _VARIES = 0.02  # of the mean power, and watts: less is taken for the sensor's noise
@@ -27,26 +24,17 @@ _VARIES_W = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """mig: whether it is split; `None` where it does not say. computing: how many processes compute on
-    it; `None` where that is not told."""
+    """computing: how many processes compute on it; `None` where that is not told."""
 
     gpu: NvmlGpu
-    mig: bool | None
     computing: int | None
 
 
 def facts(library: Library, index: int, driver: str) -> GpuFacts:
     """Of the GPU of that number. Raises NvmlError where it cannot be read."""
     gpu = library.gpu(index, driver)
-    try:
-        what = f"reading the MIG mode of {gpu.where}"
-        mig = call(what, pynvml.nvmlDeviceGetMigMode, library.handle(gpu.uuid))[0] == 1
-    except NvmlError as error:
-        if error.lost:
-            raise
-        mig = False if error.code in _NO_SUCH_THING else None
     pids = library.compute_pids(gpu.uuid)
-    return GpuFacts(gpu=gpu, mig=mig, computing=None if pids is None else len(pids))
+    return GpuFacts(gpu=gpu, computing=None if pids is None else len(pids))
 
 
 @dataclass(slots=True)

@@ -14,19 +14,20 @@ from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange
 
 _VIRTUAL_GPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
+_NO_MIG = (3, 13)  # NOT_SUPPORTED, FUNCTION_NOT_FOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlGpu(ListedDevice):
     """One GPU as NVML shows it; `None` where it does not say.
 
-    minor_number: of /dev/nvidiaN. mig: it is split into instances. persistence: whether the driver stays loaded, and
+    minor_number: of /dev/nvidiaN. mig: whether MIG splits it. persistence: whether the driver stays loaded, and
     the limits with it, while nobody uses the GPU.
     """
 
     kind: str = "nvml"
     minor_number: int | None = None
-    mig: bool = False
+    mig: bool | None = None
     persistence: bool | None = None
 
 
@@ -143,13 +144,12 @@ class Library:
         handle = call(f"opening {where}", pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = str(call(f"reading the UUID of {where}", pynvml.nvmlDeviceGetUUID, handle))
         name = str(offered(f"reading the name of {where}", pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU")
-        mig = offered(f"reading the MIG mode of {where}", pynvml.nvmlDeviceGetMigMode, handle)
+        mig = _is_split(handle, where)
         minor = offered(f"reading the minor number of {where}", pynvml.nvmlDeviceGetMinorNumber, handle)
         persistence = offered(f"reading the persistence mode of {where}", pynvml.nvmlDeviceGetPersistenceMode, handle)
         virtual = offered(f"reading the virtualisation of {where}", pynvml.nvmlDeviceGetVirtualizationMode, handle)
         limits = LimitState(handle, where)
         self._handles[uuid] = _Handle(uuid, handle)
-        is_mig = mig is not None and mig[0] == 1
         cap_range, requested_w, enforced_w = limits.cap_range(), limits.requested_w(), limits.enforced_w()
         return NvmlGpu(
             index=index,
@@ -157,22 +157,35 @@ class Library:
             name=name,
             address=pci_address(handle, where),
             minor_number=None if minor is None else int(minor),
-            mig=is_mig,
+            mig=mig,
             cap_range=cap_range,
             requested_w=requested_w,
             enforced_w=enforced_w,
             default_w=limits.default_w(),
             obstacle=_unsupported(
-                f"{where} ({name})", is_mig, virtual, cap_range, requested_w, enforced_w, denied=limits.denied
+                f"{where} ({name})", mig, virtual, cap_range, requested_w, enforced_w, denied=limits.denied
             ),
             persistence=None if persistence is None else bool(persistence),
             driver=driver,
         )
 
 
+def _is_split(handle: object, where: str) -> bool | None:
+    """Whether MIG splits a GPU: one that knows no MIG is whole, of one that keeps it from us it is not known. Raises
+    NvmlError for any other failure."""
+    try:
+        return bool(call(f"reading the MIG mode of {where}", pynvml.nvmlDeviceGetMigMode, handle)[0] == 1)
+    except NvmlError as error:
+        if error.code in _NO_MIG:
+            return False
+        if error.absent:
+            return None
+        raise
+
+
 def _unsupported(
     where: str,
-    mig: bool,
+    mig: bool | None,
     virtual: int | None,
     cap_range: CapRange | None,
     requested_w: float | None,

@@ -1,0 +1,125 @@
+"""What the functions and sensors of a GPU do, measured above an emulated NVML library, and on readings made by hand."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autocap.clock import VirtualClock
+from autocap.devices import nvml
+from autocap.devices.nvml.library import Library, open_library
+from autocap.devices.nvml.measured_card import (
+    POLLED,
+    call_times,
+    fields,
+    lag,
+    noise,
+    poll,
+    questions,
+    updates,
+)
+from autocap.testing.nvml import Fault, Machine, MemoryBoard, emulated, machine, times
+
+NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND = 3, 4, 13
+NOT_ASKED = {"nvmlInit", "nvmlShutdown", "nvmlDeviceSetPowerManagementLimit"}  # what opens, ends and sets
+
+
+@contextmanager
+def opened(made: Machine) -> Iterator[tuple[Library, str, VirtualClock]]:
+    clock, board = VirtualClock(), MemoryBoard(made)
+    with emulated(board, clock), open_library(**times(clock)) as library:
+        yield library, made.cards[0].uuid, clock
+    assert board.read().changes == ()
+
+
+def one_gpu() -> Machine:
+    return replace(machine("quadro-rtx-6000/resnet50"), sensor="rtx-4090")
+
+
+def test_every_function_that_our_readers_call_is_asked_and_none_that_sets() -> None:
+    sources = [path for path in Path(nvml.__file__).parent.glob("*.py") if path.name != "measured_card.py"]
+    called = {name for path in sources for name in re.findall(r"pynvml\.(nvml[A-Z]\w+)", path.read_text())}
+    with opened(one_gpu()) as (library, uuid, _):
+        assert questions(library, uuid).keys() == called - NOT_ASKED - {"nvmlLib"}
+
+
+def test_of_each_function_the_codes_and_the_times_are_told() -> None:
+    denied = Fault(code=NO_PERMISSION, function="nvmlDeviceGetTemperature", times=150)
+    with opened(replace(one_gpu(), faults=(denied,))) as (library, uuid, _):
+        found = call_times(library, uuid)
+    assert found["nvmlDeviceGetPowerUsage"].codes == {0: 200}
+    assert found["nvmlDeviceGetTemperature"].codes == {NO_PERMISSION: 150, 0: 50}
+    assert found["nvmlDeviceGetSamples"].codes == {NOT_SUPPORTED: 200}
+    assert found["nvmlDeviceGetMPSComputeRunningProcesses_v3"].codes == {FUNCTION_NOT_FOUND: 200}
+    assert all(0 < one.median_s <= one.p99_s < 1.0 for one in found.values())
+
+
+def test_which_fields_there_are_is_told() -> None:
+    with opened(one_gpu()) as (library, uuid, _):
+        found = fields(library, uuid)
+    there = [name for name, answer in found.items() if answer.code == 0]
+    assert there == ["POWER_INSTANT (186)", "POWER_CURRENT_LIMIT (190)", "POWER_REQUESTED_LIMIT (192)"]
+    assert found["POWER_AVERAGE (185) of the module"].code == NOT_SUPPORTED
+
+
+def test_intervals_of_the_sensors_and_the_counters_step_are_the_emulated_ones() -> None:
+    with opened(one_gpu()) as (library, uuid, clock):
+        polls = poll(library, uuid, clock, lambda: clock.now() >= 20.0)
+    seen = dict(zip(POLLED, polls.T, strict=True))
+    assert np.isnan(seen["module_w"]).all()
+    for name in ("instant_w", "usage_w", "energy_j"):
+        one = updates(seen["t_s"], seen[name])
+        assert one is not None
+        assert one.every_s == pytest.approx(0.1, rel=0.01)
+        assert one.early_s < one.every_s < one.late_s
+        assert one.wander_s < 0.01
+    counter = updates(seen["t_s"], seen["energy_j"])
+    assert counter is not None
+    assert 0.1 * 100.0 < counter.step < 0.1 * 260.0
+
+
+def test_a_quantity_that_stands_has_no_interval() -> None:
+    t_s = np.arange(0, 10, 0.004)
+    assert updates(t_s, np.full(t_s.size, 200.0)) is None
+
+
+def test_two_equal_readings_in_succession_are_no_longer_interval() -> None:
+    t_s = np.arange(0, 20, 0.004)
+    number = np.floor(t_s / 0.1)
+    one = updates(t_s, np.where(number % 7 == 3, number - 1, number))
+    assert one is not None
+    assert one.every_s == pytest.approx(0.1, rel=0.01)
+    assert one.wander_s < 0.004
+
+
+def test_the_lag_behind_steps_of_a_load_is_told_of_what_follows_them() -> None:
+    t_s = np.arange(0, 24, 0.004)
+    edges_s = [2.0, 4.0, 6.0, 8.0, 10.0]
+    late_s = 0.15 + t_s * 0
+    loaded = ((t_s - late_s) // 2 % 2 == 1) & (t_s - late_s < 8.0)
+    found = lag(t_s, np.where(loaded, 300.0, 80.0), edges_s)
+    assert found is not None
+    assert (found.steps, found.half_s) == (4, pytest.approx(0.15, abs=0.005))
+    mean_w = 80.0 + 220.0 * np.convolve(loaded, np.ones(250) / 250)[: t_s.size]  # of the last second
+    found = lag(t_s, mean_w, edges_s)
+    assert found is not None
+    assert (found.half_s, found.most_s) == (pytest.approx(0.65, abs=0.01), pytest.approx(1.05, abs=0.01))
+    assert lag(t_s, np.full(t_s.size, 80.0), edges_s) is None
+    assert lag(t_s, np.full(t_s.size, np.nan), edges_s) is None
+
+
+@pytest.mark.parametrize("colour", [0.0, 0.8])
+def test_noise_is_told_with_its_colour(colour: float) -> None:
+    rng, off = np.random.default_rng(1), [0.0]
+    for _ in range(2000):
+        off.append(colour * off[-1] + (1 - colour**2) ** 0.5 * rng.standard_normal())
+    t_s = np.arange(0, 200, 0.01)
+    found = noise(t_s, 250.0 + 2.5 * np.array(off)[(t_s / 0.1 + 1e-9).astype(int)])
+    assert found is not None
+    assert found.relative == pytest.approx(0.01, rel=0.1)
+    assert found.colour[0] == pytest.approx(colour, abs=0.06)
+    assert found.colour[1] == pytest.approx(colour**2, abs=0.1)
