@@ -160,10 +160,10 @@ class GuardedLimit:
         uuid, original_w, why = (
             self._entry.uuid,
             self._entry.original_w,
-            f"its driver has not answered for {waited_s:g} s",
+            f"its driver has not answered for {waited_s:.0f} s",
         )
         back = "the limit found" if original_w is None else f"{original_w:g} W"
-        note = f"{uuid}: {back} could not be put back: {why}; run `autocap restore`"
+        note = f"{uuid}: whether {back} is back is not known: {why}; run `autocap restore`"
         return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=note, failure=why)
 
     @property

@@ -10,8 +10,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -81,6 +81,7 @@ class Guardian:
         self._reloads = reloads_of(limits)
         self._left_out: set[int] = set()
         self._in_call = [threading.RLock() for _ in gpus]  # one at a time works on a device
+        self._called_s: dict[int, float] = {}  # since when a device is worked on
         self._is_called_off = False  # limits were put back since the last set was begun
         self._looks = Aside[None]()
         self.failed: int | None = None
@@ -169,13 +170,25 @@ class Guardian:
     def _in_turn(self, act: Callable[[int], None], place: int) -> None:
         """Unless all limits were put back meanwhile; or then this one's, as it was kept from that."""
         one = self._guarded[place]
-        with self._in_call[place]:
+        with self._calling(place):
             try:
                 if not self._is_called_off:
                     act(place)
             finally:
                 if self._is_called_off:
                     one.restore()
+
+    @contextmanager
+    def _calling(self, place: int, within_s: float = -1.0) -> Iterator[bool]:
+        """Inside, nobody else works on that device; yields whether that was had within so many seconds."""
+        if not self._in_call[place].acquire(timeout=within_s):
+            yield False
+            return
+        self._called_s[place] = self._clock.now()
+        try:
+            yield True
+        finally:
+            self._in_call[place].release()
 
     def _carry_out(
         self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: Sequence[float], place: int
@@ -216,15 +229,11 @@ class Guardian:
 
     def _restore(self, places: Sequence[int], within_s: float) -> tuple[Restored, ...]:
         def late(place: int) -> Restored:
-            return self._guarded[place].unanswered(within_s)
+            return self._guarded[place].unanswered(self._clock.now() - self._called_s[place])
 
         def restore(place: int) -> Restored:
-            if not self._in_call[place].acquire(timeout=within_s):
-                return late(place)
-            try:
-                return self._guarded[place].restore()
-            finally:
-                self._in_call[place].release()
+            with self._calling(place, within_s) as is_ours:
+                return self._guarded[place].restore() if is_ours else late(place)
 
         return tuple(self._clock.each_within(within_s, restore, places, late))
 
@@ -242,12 +251,10 @@ class Guardian:
 
     def _look(self) -> None:
         """At what devices have made of their limits."""
-        for in_call, one in zip(self._in_call, self._guarded, strict=True):
-            if in_call.acquire(blocking=False):  # else it is being set, which looks for itself
-                try:
+        for place, one in enumerate(self._guarded):
+            with self._calling(place, 0.0) as is_ours:
+                if is_ours:  # else it is being set, which looks for itself
                     one.look(self._exchange)
-                finally:
-                    in_call.release()
 
     def _settle(self, journal: Journal, uuid: str) -> None:
         settled = settle_locked(journal, uuid)
