@@ -111,6 +111,7 @@ class JobMemory:
         return key_of(self.job, self._setup)
 
 
+_UNREAD_S = 10.0  # at the job's end; longer where a driver answered no more
 # By the mode of a run: why its tuning ended where it saw the whole job. A tuned block ends its tuning by a signal.
 _WHOLE = {"run": (JOB_ENDED,), "tune": (JOB_ENDED, ASKED)}
 
@@ -118,5 +119,8 @@ _WHOLE = {"run": (JOB_ENDED,), "tune": (JOB_ENDED, ASKED)}
 def _job_iterations(events: Sequence[Event], ended_because: str | None) -> float | None:
     """How many iterations the job had; `None` where it was not seen from its beginning to its end."""
     mode = next((event.mode for event in events if isinstance(event, RunStarted)), "")
-    counted = next((event.iterations for event in reversed(events) if isinstance(event, Tally)), 0.0)
-    return counted if counted > 0 and ended_because in _WHOLE.get(mode, ()) else None
+    last = next((event for event in reversed(events) if isinstance(event, Tally)), None)
+    if last is None or last.iterations <= 0 or ended_because not in _WHOLE.get(mode, ()):
+        return None
+    is_read = last.t_s - last.since_s - last.elapsed_s <= _UNREAD_S  # until its end
+    return last.iterations if is_read else None

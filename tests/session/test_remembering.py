@@ -175,7 +175,9 @@ def test_how_long_the_whole_job_was_is_remembered_where_the_run_saw_it_end(run: 
     memory = JobMemory(job=Job.of(["train"], {}, run.folder), store=MemoryStore(run.folder / "other"), now=NOW)
     memory.recall(SimulatedDevice(VirtualClock(), SimulatedJob(profile=PROFILE)), None)
     attached = [replace(one, mode="attach") if isinstance(one, RunStarted) else one for one in ran.events]
-    for log, why in ((ran.events, events.ASKED), (attached, events.JOB_ENDED)):
+    later_s = last.t_s + 60.0  # in which a driver answered no more
+    unread = [replace(one, t_s=later_s) if one is last else one for one in ran.events]
+    for log, why in ((ran.events, events.ASKED), (attached, events.JOB_ENDED), (unread, events.JOB_ENDED)):
         memory.remember(log, why)
         (entry,) = memory.store.entries()
         assert entry.latest.job_iterations is None
