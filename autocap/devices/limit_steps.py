@@ -88,13 +88,12 @@ class LimitSteps:
             return [one for one in self._left if _same(one.made_of(asked_w), there_w)]
         if not may_be_made(self._found_w, asked_w, there_w):
             return []
-        steps_w: tuple[float, ...] = _LIKELY_W
-        origins_w = [0.0, self._found_w or 0.0]
+        usual_w = (0.0, self._found_w or 0.0)
+        every = list(_steppings(_LIKELY_W, usual_w))
         if there_w < asked_w:  # else it may be the least that the card takes
-            others_w = (number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1))
-            steps_w += tuple(step_w for step_w in others_w if step_w not in _LIKELY_W)
-            origins_w.append(there_w)
-        every = _steppings(steps_w, origins_w)
+            others_w = [number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1)]
+            every += _steppings(_LIKELY_W, (there_w,))
+            every += _steppings([step_w for step_w in others_w if step_w not in _LIKELY_W], (*usual_w, there_w))
         return [one for one in every if _same(one.made_of(asked_w), there_w)]
 
 

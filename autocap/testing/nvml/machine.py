@@ -33,11 +33,19 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """A trouble from one time to another, seconds."""
+    """A trouble from one time to another, seconds. every_s: from one beginning to the next, where it comes again."""
 
     trouble: Trouble
     from_s: float = 0.0
     until_s: float = 1e12
+    every_s: float | None = None
+
+    def lasts(self, t_s: float) -> bool:
+        """Whether it is there at some time."""
+        since_s = t_s - self.from_s
+        if self.every_s is not None and since_s >= 0:
+            since_s %= self.every_s
+        return 0 <= since_s < self.until_s - self.from_s
 
 
 class Way(StrEnum):
