@@ -17,8 +17,8 @@ _HOURS_S = 36_000.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
     """seed: repeats it. kind: of machine. manners: what goes wrong there. refused: by what words a refusal names its
-    cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. foreign_mw: the
-    limit that somebody else leaves there, `None` where nobody does. lost: how a card is, until the end of the job."""
+    cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. lost: how a card
+    is, until the end of the job."""
 
     seed: int
     kind: str
@@ -27,7 +27,6 @@ class Drawn:
     metric: str
     refused: str | None = None
     may_end: str | None = None
-    foreign_mw: int | None = None
     lost: Fault | None = None
 
 
@@ -243,7 +242,7 @@ def _agent(one: Drawn, rng: Random) -> Drawn:
     limit_mw = card.default_mw - 10_000
     found = again(0, limit_mw, from_s=rng.uniform(60, 200), every_s=15.0, until_s=4000.0)
     made = replace(one.machine, changes=(*one.machine.changes, *found))
-    return replace(one, machine=made, may_end="somebody else has changed it", foreign_mw=limit_mw)
+    return replace(one, machine=made, may_end="somebody else has changed it")
 
 
 def _reload(one: Drawn, rng: Random) -> Drawn:

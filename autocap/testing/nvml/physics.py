@@ -239,7 +239,6 @@ def _groups(state: State) -> list[_Group]:
 
 def _acting(state: State, profile: str, change: Change, card: int) -> LimitChange:
     """What a requested limit does to the simulated card: the profile knows no other caps than its own."""
-    made, caps = state.machine.cards[change.gpu], profiles.load(profile).cap_range
-    limit_mw = change.limit_mw if made.ceiling_mw is None else min(change.limit_mw, made.ceiling_mw)
-    cap_w = made.acts_mw(limit_mw) / 1000
+    caps = profiles.load(profile).cap_range
+    cap_w = state.machine.cards[change.gpu].acts_mw(change.limit_mw) / 1000
     return LimitChange(t_s=change.t_s, gpu=card, cap_w=min(max(cap_w, caps.min_w), caps.max_w))
