@@ -131,12 +131,11 @@ class Asking:
     def _comes_again(self, asked_w: float, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether the device makes the same of a limit once more."""
         try:
-            self._request_w(self._uuid, asked_w)
+            self.request(asked_w, lambda: None, alone=False)
         except LimitIgnored:  # it was made the same before it could be read back
             return True
         except (LimitClamped, LimitOvertaken) as error:
             return same_limit(error.found_w, there_w)
-        self._asked(asked_w)
         while self._clock.now() - self._asked_s < SETTLE_S:
             requested_w = self._limits.requested_w(self._uuid)
             if requested_w is not None and not same_limit(requested_w, asked_w):

@@ -79,6 +79,14 @@ def test_a_card_that_is_held_lower_from_outside_and_takes_steps_is_tuned_on_them
     assert report.left_behind == ()
 
 
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_wrong_limit_where_a_card_of_steps_is_asked_once_more_makes_its_step_nobody_elses(seed: int) -> None:
+    made = cards(steps=Steps(step_mw=25_000, lag_s=0.5), wrong_share=0.2, wrong_mw=-7_000)
+    report = play(replace(made, seed=seed), lambda stage: None)
+    assert report.kept_w == 150.0
+    assert not any("somebody else" in text for text in report.said)
+
+
 def test_where_one_of_two_cards_takes_steps_both_get_what_it_takes() -> None:
     report = play(usual(), lambda stage: stage.card(1, steps=Steps(step_mw=25_000, untouched_mw=ARRIVALS_MW)))
     assert report.limits_mw == ARRIVALS_MW
