@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from itertools import combinations
 from pathlib import Path
 
-from bench.machines.drawn import MANNERS, drawn
+from bench.machines.drawn import drawn, pairs
 from bench.machines.played import Played, played
 
 _TITLES = ("tuned", "refused", "wrongly", "cause", "limit", "harmed", "hang", "error")
@@ -32,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     began_s = time.monotonic()
     if args.pairs:
-        machines = [drawn(args.seed + number, two, "plain") for number, two in enumerate(combinations(MANNERS, 2))]
+        machines = pairs(args.seed)
     else:
         machines = [drawn(args.seed + number, args.manners) for number in range(args.count)]
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:

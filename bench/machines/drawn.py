@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from random import Random
 
 from autocap.devices.model import profile_names, profiles
@@ -60,6 +61,11 @@ def drawn(seed: int, manners: int | Sequence[str] | None = None, kind: str | Non
     for name in names:
         one = replace(MANNERS[name](one, rng), manners=(*one.manners, name))
     return one
+
+
+def pairs(seed: int) -> list[Drawn]:
+    """Each two manners once, on a plain machine. seed: of the first."""
+    return [drawn(seed + number, two, "plain") for number, two in enumerate(combinations(MANNERS, 2))]
 
 
 def _arrival_mw(card: Card, rng: Random) -> int:

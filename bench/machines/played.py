@@ -69,7 +69,7 @@ def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
     if not report.ended:
         found.append("harmed: the job has not ended")
     for gpu, there_mw in enumerate(report.limits_mw):
-        if there_mw not in (good_mw := _may_stand_mw(one, report, gpu)):
+        if there_mw not in (good_mw := may_stand_mw(one, report, gpu)):
             found.append(f"limit: {there_mw} mW on GPU {gpu} instead of {' or '.join(map(str, sorted(good_mw)))}")
     if report.left_behind:
         found.append(f"limit: {', '.join(report.left_behind)} stayed")
@@ -83,7 +83,7 @@ def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
     return found
 
 
-def _may_stand_mw(one: Drawn, report: Report, gpu: int) -> set[int]:
+def may_stand_mw(one: Drawn, report: Report, gpu: int) -> set[int]:
     """The limits that are right on a card in the end: the one found, or the last of somebody else's; after a reload the
     default; and what the card makes of these."""
     card = one.machine.cards[gpu]
