@@ -11,6 +11,7 @@ SETTLE_S = 1.0  # after a set of ours, what a card makes of it has come
 _MOST_W = 50.0  # no card is known with longer steps
 _GRAIN_W = 0.25  # nor with steps that are no multiple of this
 _LIKELY_W = (1.0, 2.0, 2.5, 5.0, 10.0, 25.0, 50.0, 20.0, 12.5, 15.0, 30.0, 40.0)  # the likelier first
+_USUAL_W = 25.0  # what cards are known for that take steps; and their caps are steps of most shorter ones
 _WAYS = {"down": 0.0, "nearest": 0.5, "up": 1.0}  # the share of a step that is added before the rest is cut off
 _EXACT_W = 0.01  # a limit is a register's value
 _ROUNDING = 1e-6
@@ -76,6 +77,8 @@ class LimitSteps:
         left = self._explanations(asked_w, there_w)
         if not left:
             raise ValueError(f"no step explains {there_w:g} W where {asked_w:g} W was asked")
+        if self._left and left[0] is not self._left[0]:  # one by one, each that is too short would cost a search
+            left.sort(key=lambda one: one.step_w != _USUAL_W)
         self._left = left
         self._made.append((asked_w, there_w))
 
