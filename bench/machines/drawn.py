@@ -100,7 +100,7 @@ def _mig(one: Drawn, rng: Random) -> Drawn:
 
 def _virtual(one: Drawn, rng: Random) -> Drawn:
     changed = _cards(one, virtual=True, limits=Limits.UNSUPPORTED, energy_counter=False, instant_scope=None)
-    return replace(changed, refused="virtual GPU, whose power limit belongs to its host")
+    return replace(changed, refused="virtual GPU")
 
 
 def _container(one: Drawn, rng: Random) -> Drawn:
