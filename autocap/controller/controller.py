@@ -92,6 +92,7 @@ class Controller:
         self._following = Following(config, self._out, sensor.settle_s, deadline)
         begin = self._following.begin
         self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober, begin)
+        self._grid = grid  # as it was asked for
         self._failed_baselines = 0  # in a row
         plan = HoldPlan(config.retune, sensor.settle_s)
         self._keeping = Keeping(plan, self._out, self._prober, self._following)
@@ -191,10 +192,12 @@ class Controller:
         and what was measured of others counts for nothing. on_steps: what becomes of caps, watts. why: in a sentence.
         """
         self._out.open(t_s)
-        caps_w = on_steps(self._outset.grid)
+        caps_w = on_steps(self._grid)
         if not caps_w:
-            low_w, high_w = self._outset.grid[0], self._outset.grid[-1]
-            self._fail(f"{why}; it takes none from {low_w:g} to {high_w:g} W as it is, so pass other --caps or bounds")
+            low_w, high_w = self._grid[0], self._grid[-1]
+            self._fail(
+                f"{why}; of the caps from {low_w:g} to {high_w:g} W that leaves none, so pass other --caps or bounds"
+            )
         elif caps_w == tuple(self._outset.grid):
             self._out.warn(why)
         else:

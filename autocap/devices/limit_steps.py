@@ -11,6 +11,7 @@ SETTLE_S = 1.0  # after a set of ours, what a card makes of it has come
 _MOST_W = 50.0  # no card is known with longer steps
 _GRAIN_W = 0.25  # nor with steps that are no multiple of this
 _LIKELY_W = (1.0, 2.0, 2.5, 5.0, 10.0, 25.0, 50.0, 20.0, 12.5, 15.0, 30.0, 40.0)  # the likelier first
+_USUAL_W = 25.0  # what cards are known for that take steps; and their caps are steps of most shorter ones
 _WAYS = {"down": 0.0, "nearest": 0.5, "up": 1.0}  # the share of a step that is added before the rest is cut off
 _EXACT_W = 0.01  # a limit is a register's value
 _ROUNDING = 1e-6
@@ -76,6 +77,8 @@ class LimitSteps:
         left = self._explanations(asked_w, there_w)
         if not left:
             raise ValueError(f"no step explains {there_w:g} W where {asked_w:g} W was asked")
+        if self._left and left[0] is not self._left[0]:  # one by one, each that is too short would cost a search
+            left.sort(key=lambda one: one.step_w != _USUAL_W)
         self._left = left
         self._made.append((asked_w, there_w))
 
@@ -88,13 +91,12 @@ class LimitSteps:
             return [one for one in self._left if _same(one.made_of(asked_w), there_w)]
         if not may_be_made(self._found_w, asked_w, there_w):
             return []
-        steps_w: tuple[float, ...] = _LIKELY_W
-        origins_w = [0.0, self._found_w or 0.0]
+        usual_w = (0.0, self._found_w or 0.0)
+        every = list(_steppings(_LIKELY_W, usual_w))
         if there_w < asked_w:  # else it may be the least that the card takes
-            others_w = (number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1))
-            steps_w += tuple(step_w for step_w in others_w if step_w not in _LIKELY_W)
-            origins_w.append(there_w)
-        every = _steppings(steps_w, origins_w)
+            others_w = [number * _GRAIN_W for number in range(1, round(_MOST_W / _GRAIN_W) + 1)]
+            every += _steppings(_LIKELY_W, (there_w,))
+            every += _steppings([step_w for step_w in others_w if step_w not in _LIKELY_W], (*usual_w, there_w))
         return [one for one in every if _same(one.made_of(asked_w), there_w)]
 
 

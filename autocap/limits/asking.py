@@ -95,8 +95,7 @@ class Asking:
         """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again, LimitClamped once
         it was twice: some drivers now and then take another limit than the one that was asked for. before_again: called
         before each of the former. alone: wait until it is enforced; else `is_enforced` does."""
-        port = self._limits
-        ask = port.request_w if not alone and isinstance(port, EnforcingPort) else port.set_limit_w
+        ask = self._limits.set_limit_w if alone else self._request_w
         waits_s = iter(ASK_AGAIN_S)
         clamped: LimitClamped | None = None
         while True:
@@ -117,6 +116,11 @@ class Asking:
                 clamped = error
             finally:
                 self._asked(cap_w)
+
+    @property
+    def _request_w(self) -> Callable[[str, float], None]:
+        """Sets a limit, and does not wait until it is enforced where there is no need to."""
+        return self._limits.request_w if isinstance(self._limits, EnforcingPort) else self._limits.set_limit_w
 
     def is_enforced(self, cap_w: float) -> bool:
         """Whether a limit that was requested, not alone, is enforced by now. Raises DeviceError."""
@@ -141,12 +145,11 @@ class Asking:
     def _comes_again(self, asked_w: float, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether the device makes the same of a limit once more."""
         try:
-            self._limits.set_limit_w(self._uuid, asked_w)
+            self.request(asked_w, lambda: None, alone=False)
         except LimitIgnored:  # it was made the same before it could be read back
             return True
         except (LimitClamped, LimitOvertaken) as error:
             return same_limit(error.found_w, there_w)
-        self._asked(asked_w)
         while self._clock.now() - self._asked_s < SETTLE_S:
             requested_w = self._limits.requested_w(self._uuid)
             if requested_w is not None and not same_limit(requested_w, asked_w):

@@ -152,7 +152,8 @@ class GuardedLimit:
         restored = final_w is None or original_w is None or same_limit(final_w, original_w)
         note = None if restored else f"{uuid}: {final_w:g} W was set by somebody else meanwhile, and stays"
         if not restored and self._asking.made(original_w, final_w):
-            note = f"{uuid}: {original_w:g} W was put back, of which the device makes {final_w:g} W"
+            back = "was found" if done.outcome is Outcome.FOREIGN else "was put back"
+            note = f"{uuid}: {original_w:g} W {back}, of which the device makes {final_w:g} W"
         return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=restored, note=note)
 
     def unanswered(self, waited_s: float) -> Restored:

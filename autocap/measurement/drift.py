@@ -6,14 +6,15 @@ percent of a warming card never add up.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
 from autocap.metrics import ratios
 from autocap.progress import Mark
-from autocap.records import Measurement
+from autocap.records import Measurement, Reading
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
 _REFERENCE_SIGMAS = 3.0
@@ -28,6 +29,10 @@ _REMEMBERED = 100  # blocks
 _MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
 _FEWEST = 8  # blocks that tell the spread
 _MISSED = 4.0  # squares of a usual size that the largest of a few is worth, about
+_STILL, _UNNOTICED_S = (
+    3,
+    6.0,
+)  # one reading of so many that is like the one before; a sensor that sticks for longer is seen
 _STEEPEST = 4.0  # power of the cap that time falls with; 3.3 is the most that was measured, over a cliff
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
@@ -77,6 +82,39 @@ class CumulativeSum:
         return max(self._up, self._down) / max(_ALARM, _SIGMAS * variance)
 
 
+class StillPower:
+    """Whether a device's power was read again and again without a change: a sensor that sticks shows nothing of what an
+    iteration takes. Where that lasts for long, either its readings are gaps, or power really is so even."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Reading] = {}
+        self._moved_s: dict[int, float] = {}
+        self._read: Counter[int] = Counter()
+        self._still: Counter[int] = Counter()
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        for place, reading in enumerate(readings):
+            before = self._before.get(place)
+            if before is not None and reading.t_s <= before.t_s:
+                continue
+            same = before is not None and reading.power_w == before.power_w
+            self._moved_s[place] = self._moved_s[place] if same else reading.t_s
+            self._read[place] += 1
+            self._still[place] += same
+            self._before[place] = reading
+
+    def begin(self) -> bool:
+        """Count anew. Whether more than a third of some device's readings since were like those before, for no longer
+        than a sensor sticks unnoticed."""
+        stuck = any(
+            _STILL * self._still[place] > read and self._before[place].t_s - self._moved_s[place] < _UNNOTICED_S
+            for place, read in self._read.items()
+        )
+        self._read.clear()
+        self._still.clear()
+        return stuck
+
+
 class DriftWatch:
     """Watches what happens at a cap that is held; says once why the workload is no longer the one measured.
 
@@ -91,6 +129,7 @@ class DriftWatch:
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations of a mark
         self._longest_s = 0.0  # between two readings of power since then
         self._read_s = math.inf  # the last one
+        self._still_power = StillPower()
         self._counted: Mark | None = None  # the last one
         self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry,
         self._stalled_at = 0.0  # soon after this one
@@ -110,6 +149,7 @@ class DriftWatch:
             self._from, self._curve = None, EnergyCurve()
             return None
         self._curve.add(metered)
+        self._still_power.add(metered.sample.readings)
         self._longest_s = max(self._longest_s, metered.t_s - self._read_s)
         self._read_s = metered.t_s
         if not metered.marks:
@@ -119,9 +159,11 @@ class DriftWatch:
         now = (mark.t_s, self._curve.at(mark.t_s)[0], mark.iterations)
         if self._from is None:
             self._from, self._longest_s = now if mark.t_s >= (self._curve.start_s or 0.0) else None, 0.0
+            self._still_power.begin()
             return None
         if any(before.iterations == after.iterations for before, after in pairwise(metered.marks)):  # a pause
             self._from, self._longest_s = now, 0.0
+            self._still_power.begin()
             return None
         seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
         if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
@@ -132,6 +174,8 @@ class DriftWatch:
             return None  # how power runs within an iteration lies between two samples
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
+        if self._still_power.begin() and metered.gained.held:
+            joules = iterations * self._reference.energy_per_iteration_j  # as far as a sensor that sticks can tell
         ahead = iterations - seconds / self._reference.period_s
         if 0 < ahead <= self._owed and mark.iterations - self._stalled_at <= 2 * _MOST_QUEUED:
             self._owed -= ahead

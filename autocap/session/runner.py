@@ -16,7 +16,6 @@ from typing import assert_never
 from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
-from autocap.devices.limit_steps import on_steps
 from autocap.errors import (
     ActuatorUnavailable,
     AutocapError,
@@ -24,13 +23,14 @@ from autocap.errors import (
     LeaseEnded,
     LimitClamped,
     LimitIgnored,
+    LimitNotEnforced,
     LimitOutside,
     LimitRefused,
     LimitWithheld,
 )
 from autocap.limits.peer_guardian import PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
-from autocap.records import Sample, same_limit
+from autocap.records import Sample
 from autocap.session.attending import attended
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
@@ -50,6 +50,7 @@ from autocap.session.roles import (
     Steppable,
     Suspendable,
 )
+from autocap.session.taken_caps import TakenCaps
 
 log = logging.getLogger(__name__)
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
@@ -123,6 +124,7 @@ class Runner:
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(sampler.gpus, controller.caps_w)
+        self._taken = TakenCaps(self._watch.steps)
         self._found_w = controller.caps_w  # at first
         self._asked_w: tuple[float, ...] = ()  # last
         self._mode = LoopMode.TUNING
@@ -224,7 +226,7 @@ class Runner:
     def _heed_steps(self, why: str) -> list[Action]:
         """Devices have made other limits of ours."""
         if isinstance(self._controller, Steppable):
-            return self._controller.stepped(self._clock.now(), partial(on_steps, cards=self._watch.steps), why)
+            return self._controller.stepped(self._clock.now(), self._taken.among, why)
         self._give_up(f"{why}; pass only caps that it takes as they are", LoopMode.OBSERVING)
         return []
 
@@ -285,8 +287,8 @@ class Runner:
                 self._obey(order, self._clock.now())
         except (LeaseEnded, LimitWithheld) as error:
             self._await_limits(str(error))
-        except (LimitOutside, LimitClamped, LimitIgnored) as error:
-            self._heed_floor(error)
+        except (LimitOutside, LimitClamped, LimitIgnored, LimitNotEnforced) as error:
+            self._heed_range(error)
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.OBSERVING)
@@ -298,33 +300,25 @@ class Runner:
                 self._restorer.restore(self._clock.now())  # before a disk has to take the traceback
             self._give_up(self._sink.reason(error), LoopMode.BLIND)
 
-    def _heed_floor(self, error: LimitOutside | LimitClamped | LimitIgnored) -> None:
-        """A device takes no limit so low, whatever its driver says: go on among the caps above; else tuning ends."""
-        asked_w, decider, why = max(self._asked_w, default=math.inf), self._controller, str(error)
-        is_floor = isinstance(error, LimitOutside) or asked_w < error.found_w < min(self._found_w)
-        if not is_floor or not isinstance(decider, Steppable) or self._mode is not LoopMode.TUNING:
-            self._give_up(why, LoopMode.OBSERVING)
-        elif isinstance(error, LimitOutside):
-            self._safely(lambda: decider.stepped(self._clock.now(), lambda caps_w: self._taken(caps_w, asked_w), why))
+    def _heed_range(self, error: LimitOutside | LimitClamped | LimitIgnored | LimitNotEnforced) -> None:
+        """A device takes no limit so low, or is held at a lower one: go on among the other caps; else tuning ends."""
+        asked_w, decider, taken, why = max(self._asked_w, default=math.inf), self._controller, self._taken, str(error)
+        among: Callable[[Sequence[float]], tuple[float, ...]] | None = None
+        if isinstance(error, LimitOutside):
+            among = partial(taken.above_refused, refused_w=asked_w, set_caps=self._set_all)
+        elif isinstance(error, LimitNotEnforced):
+            taken.most_w, among = error.found_w, taken.among
+            why = f"something outside autocap holds a device at {error.found_w:g} W, so no cap above that is tried"
+        elif asked_w < error.found_w < min(self._found_w):
+            taken.least_w, among = error.found_w, taken.among
+            why = f"a device takes no limit below {error.found_w:g} W: it made that of {asked_w:g} W"
+        if among is None or not isinstance(decider, Steppable) or self._mode is not LoopMode.TUNING:
+            self._give_up(str(error), LoopMode.OBSERVING)
         else:
-            floor_w = error.found_w
-            above = partial(_above, floor_w=floor_w)
-            said = f"a device takes no limit below {floor_w:g} W: it made that of {asked_w:g} W"
-            self._safely(lambda: decider.stepped(self._clock.now(), above, said))
+            self._safely(lambda: decider.stepped(self._clock.now(), among, why))
 
-    def _taken(self, caps_w: Sequence[float], refused_w: float) -> tuple[float, ...]:
-        """Those that all devices take, which refuse one of them, watts, and so all below; found by asking for some."""
-        assert self._actuator is not None
-        above_w = [cap_w for cap_w in sorted(caps_w) if cap_w > refused_w]
-        low, high = 0, len(above_w)
-        while low < high:
-            middle = (low + high) // 2
-            try:
-                self._set_caps((above_w[middle],) * len(self._sampler.gpus))
-                high = middle
-            except LimitOutside:
-                low = middle + 1
-        return tuple(above_w[low:])
+    def _set_all(self, cap_w: float) -> None:
+        self._set_caps((cap_w,) * len(self._sampler.gpus))
 
     def _act(self, action: Action) -> None:
         match action:
@@ -444,9 +438,3 @@ class Runner:
 
     def _warn(self, t_s: float, text: str) -> None:
         self._sink.event(events.Warned(t_s=t_s, text=text))
-
-
-def _above(caps_w: Sequence[float], floor_w: float) -> tuple[float, ...]:
-    """A floor, watts, and the caps above it, as far as they reach so high."""
-    within = [cap_w for cap_w in sorted(caps_w) if cap_w > floor_w and not same_limit(cap_w, floor_w)]
-    return (floor_w, *within) if floor_w < max(caps_w) else ()

@@ -181,7 +181,7 @@ def _ceiling(rng: Random) -> Planned:
     t_s, gpu = rng.uniform(0.1, last_s), rng.choice((0, 1))
     return Planned(
         inject=lambda stage: stage.clock.at(t_s, lambda: stage.card(gpu, ceiling_mw=170_000)),
-        pattern="is enforced|holds GPU",
+        pattern="is enforced|holds GPU|holds a device",
     )
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.machines.drawn import drawn
+from bench.machines.drawn import drawn, pairs
 from bench.machines.played import Played, played
 
 _TITLES = ("tuned", "refused", "wrongly", "cause", "limit", "harmed", "hang", "error")
@@ -26,12 +26,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=60, metavar="N", help="machines (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first (default: %(default)s)")
     parser.add_argument("--manners", type=int, metavar="N", help="that go wrong on each (default: 0 to 2 by chance)")
+    parser.add_argument("--pairs", action="store_true", help="each two manners once, on a plain machine, instead")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome as a list")
     args = parser.parse_args(argv)
     began_s = time.monotonic()
+    if args.pairs:
+        machines = pairs(args.seed)
+    else:
+        machines = [drawn(args.seed + number, args.manners) for number in range(args.count)]
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
-        jobs = [pool.submit(_one, args.seed + number, args.manners) for number in range(args.count)]
-        found = [job.result() for job in jobs]
+        found = list(pool.map(played, machines))
     for line in table(found):
         print(line)
     for one in found:
@@ -62,10 +66,6 @@ def table(found: Iterable[Played]) -> list[str]:
         counts = (tuned, len(group) - tuned, kinds["refused wrongly"], *(kinds[title] for title in _TITLES[3:]))
         lines.append(f"{name:44}{len(group):6}" + "".join(f"{count:9}" for count in counts))
     return lines
-
-
-def _one(seed: int, manners: int | None) -> Played:
-    return played(drawn(seed, manners))
 
 
 def _be_quiet() -> None:

@@ -1,8 +1,9 @@
 """A machine drawn at random: what it is, and what goes wrong there; with the numbers of the facts in docs/nvml.md."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from random import Random
 
 from autocap.devices.model import profile_names, profiles
@@ -17,8 +18,8 @@ _HOURS_S = 36_000.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
     """seed: repeats it. kind: of machine. manners: what goes wrong there. refused: by what words a refusal names its
-    cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. foreign_mw: the
-    limit that somebody else leaves there, `None` where nobody does. lost: how a card is, until the end of the job."""
+    cause, where no cap can be kept; `None` where one can. may_end: the same, where either is right. lost: how a card
+    is, until the end of the job."""
 
     seed: int
     kind: str
@@ -27,15 +28,14 @@ class Drawn:
     metric: str
     refused: str | None = None
     may_end: str | None = None
-    foreign_mw: int | None = None
     lost: Fault | None = None
 
 
 Change = Callable[["Drawn", Random], "Drawn"]
 
 
-def drawn(seed: int, manners: int | None = None) -> Drawn:
-    """manners: how many, 0 to 2 by chance unless given."""
+def drawn(seed: int, manners: int | Sequence[str] | None = None, kind: str | None = None) -> Drawn:
+    """manners: which, or how many; 0 to 2 by chance unless given. kind: by chance as well."""
     rng = Random(f"machine {seed}")
     profile = rng.choice(profile_names())
     gpus = rng.choice((1, 1, 2, 2, 4))
@@ -51,13 +51,21 @@ def drawn(seed: int, manners: int | None = None) -> Drawn:
         job_pid=os.getpid(),
         seed=seed,
     )
-    kind = rng.choice(tuple(KINDS))
+    by_chance = rng.choice(tuple(KINDS))
+    kind = by_chance if kind is None else kind
     one = Drawn(seed=seed, kind=kind, manners=(), machine=made, metric=rng.choice(("energy", "edp", "eds")))
     one = KINDS[kind](one, rng)
-    count = rng.choice((0, 1, 1, 2)) if manners is None else manners
-    for name in rng.sample(tuple(MANNERS), count):
+    if manners is None:
+        manners = rng.choice((0, 1, 1, 2))
+    names = rng.sample(tuple(MANNERS), manners) if isinstance(manners, int) else manners
+    for name in names:
         one = replace(MANNERS[name](one, rng), manners=(*one.manners, name))
     return one
+
+
+def pairs(seed: int) -> list[Drawn]:
+    """Each two manners once, on a plain machine. seed: of the first."""
+    return [drawn(seed + number, two, "plain") for number, two in enumerate(combinations(MANNERS, 2))]
 
 
 def _arrival_mw(card: Card, rng: Random) -> int:
@@ -92,7 +100,7 @@ def _mig(one: Drawn, rng: Random) -> Drawn:
 
 def _virtual(one: Drawn, rng: Random) -> Drawn:
     changed = _cards(one, virtual=True, limits=Limits.UNSUPPORTED, energy_counter=False, instant_scope=None)
-    return replace(changed, refused="virtual GPU, whose power limit belongs to its host")
+    return replace(changed, refused="virtual GPU")
 
 
 def _container(one: Drawn, rng: Random) -> Drawn:
@@ -166,7 +174,7 @@ def _counter_high(one: Drawn, rng: Random) -> Drawn:
 
 
 def _counter_stuck(one: Drawn, rng: Random) -> Drawn:
-    return _episodes(one, Trouble.COUNTER_STANDS, rng, first_s=0.0, every_s=2 * _HOURS_S, for_s=_HOURS_S)
+    return _episodes(one, Trouble.COUNTER_STANDS, rng, first_s=0.0, for_s=_HOURS_S)
 
 
 def _counter_stops(one: Drawn, rng: Random) -> Drawn:
@@ -190,13 +198,14 @@ def _missing(one: Drawn, rng: Random) -> Drawn:
     return _episodes(one, Trouble.MISSING, rng, first_s=rng.uniform(20, 60), every_s=45.0, for_s=2.0)
 
 
-def _episodes(one: Drawn, trouble: Trouble, rng: Random, *, first_s: float, every_s: float, for_s: float) -> Drawn:
-    """On one card by chance, again and again."""
+def _episodes(
+    one: Drawn, trouble: Trouble, rng: Random, *, first_s: float, for_s: float, every_s: float | None = None
+) -> Drawn:
+    """On one card by chance."""
     gpu = rng.randrange(len(one.machine.cards))
-    begins = [first_s + every_s * number for number in range(int(4000.0 // every_s) + 1)]
-    found = tuple(Episode(trouble=trouble, from_s=t_s, until_s=t_s + for_s) for t_s in begins)
     card = one.machine.cards[gpu]
-    changed = replace(card, episodes=(*card.episodes, *found))
+    found = Episode(trouble=trouble, from_s=first_s, until_s=first_s + for_s, every_s=every_s)
+    changed = replace(card, episodes=(*card.episodes, found))
     return replace(one, machine=one.machine.with_card(gpu, changed))
 
 
@@ -239,7 +248,7 @@ def _agent(one: Drawn, rng: Random) -> Drawn:
     limit_mw = card.default_mw - 10_000
     found = again(0, limit_mw, from_s=rng.uniform(60, 200), every_s=15.0, until_s=4000.0)
     made = replace(one.machine, changes=(*one.machine.changes, *found))
-    return replace(one, machine=made, may_end="somebody else has changed it", foreign_mw=limit_mw)
+    return replace(one, machine=made, may_end="somebody else has changed it")
 
 
 def _reload(one: Drawn, rng: Random) -> Drawn:

@@ -68,11 +68,9 @@ def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
         found.append(f"hang: the loop was held up for {report.held_up_s:.1f} s")
     if not report.ended:
         found.append("harmed: the job has not ended")
-    expected_mw = list(report.expected_mw)
-    if one.foreign_mw is not None:
-        expected_mw[0] = one.foreign_mw
-    if list(report.limits_mw) != expected_mw and not _left_right(one, report):
-        found.append(f"limit: {report.limits_mw} mW instead of {tuple(expected_mw)}")
+    for gpu, there_mw in enumerate(report.limits_mw):
+        if there_mw not in (good_mw := may_stand_mw(one, report, gpu)):
+            found.append(f"limit: {there_mw} mW on GPU {gpu} instead of {' or '.join(map(str, sorted(good_mw)))}")
     if report.left_behind:
         found.append(f"limit: {', '.join(report.left_behind)} stayed")
     named = one.refused or one.may_end
@@ -85,19 +83,15 @@ def _complaints(one: Drawn, report: Report, tuned: bool) -> list[str]:
     return found
 
 
-def _left_right(one: Drawn, report: Report) -> bool:
-    """Whether the limits that stand there are as good as those found: what the firmware makes of these, or a reload."""
-    for card, there_mw, wanted_mw in zip(one.machine.cards, report.limits_mw, report.expected_mw, strict=True):
-        made = {wanted_mw}
-        if card.steps is not None:
-            made.add(card.steps.made_of(wanted_mw))
-        if one.machine.reloads:
-            made.add(card.default_mw)
-        if one.foreign_mw is not None:
-            made |= {one.foreign_mw} | ({card.steps.made_of(one.foreign_mw)} if card.steps is not None else set())
-        if there_mw not in made:
-            return False
-    return True
+def may_stand_mw(one: Drawn, report: Report, gpu: int) -> set[int]:
+    """The limits that are right on a card in the end: the one found, or the last of somebody else's; after a reload the
+    default; and what the card makes of these."""
+    card = one.machine.cards[gpu]
+    by_others = [c.limit_mw for c in one.machine.changes if c.gpu == gpu and c.t_s <= report.end_s]
+    good = {by_others[-1] if by_others else report.expected_mw[gpu]}
+    if one.machine.reloads:
+        good.add(card.default_mw)
+    return good | {card.made_of(limit_mw) for limit_mw in good}
 
 
 def _off(one: Drawn, event: events.Decided) -> tuple[float, float]:
@@ -118,8 +112,7 @@ def _true(one: Drawn, caps_w: Sequence[float]) -> tuple[float, float]:
     profile = profiles.load(one.machine.profile)
     times_s, powers_w = [], []
     for card, limit_w in zip(one.machine.cards, caps_w, strict=True):
-        limit_mw = round(1000 * limit_w)
-        acts_w = card.acts_mw(limit_mw if card.ceiling_mw is None else min(limit_mw, card.ceiling_mw)) / 1000
+        acts_w = card.acts_mw(card.made_of(round(1000 * limit_w))) / 1000
         cap_w = min(max(acts_w, profile.cap_range.min_w), profile.cap_range.max_w)
         times_s.append(float(profile.time_s(cap_w)))
         powers_w.append(float(profile.power_w(cap_w)))

@@ -90,7 +90,8 @@ def test_before_a_cap_is_asked_for_the_search_is_only_one_among_other_caps(secon
 def test_where_no_cap_is_taken_as_it_is_the_tuning_ends_with_the_reason() -> None:
     made = controller("linear", (160.0, 170.0))
     actions = made.stepped(0.0, steps_of_25, WHY)
-    assert made.ended_because == f"{WHY}; it takes none from 160 to 170 W as it is, so pass other --caps or bounds"
+    why = f"{WHY}; of the caps from 160 to 170 W that leaves none, so pass other --caps or bounds"
+    assert made.ended_because == why
     assert made.ended_because in said(actions)
     assert made.caps_w == (FOUND_W,)
 
@@ -98,3 +99,14 @@ def test_where_no_cap_is_taken_as_it_is_the_tuning_ends_with_the_reason() -> Non
 def test_what_changes_no_cap_that_may_be_asked_for_is_only_said() -> None:
     made = controller("linear", (125.0, 150.0, 200.0))
     assert said(made.stepped(0.0, steps_of_25, WHY)) == [WHY]
+
+
+def test_steps_that_were_taken_for_others_at_first_leave_out_no_cap_for_good() -> None:
+    made = controller("linear", (125.0, 150.0, 175.0, 200.0))
+    found: list[Action] = []
+    for number, sample in enumerate(samples(seconds=60.0)):
+        found += made.feed(sample)
+        if number == 3:
+            found += made.stepped(sample.t_s, lambda caps_w: tuple(cap_w for cap_w in caps_w if cap_w % 50 == 25), WHY)
+            found += made.stepped(sample.t_s, steps_of_25, WHY)
+    assert set(caps(found)) == {FOUND_W, 125.0, 150.0, 175.0, 200.0}

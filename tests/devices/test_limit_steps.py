@@ -68,3 +68,19 @@ def test_only_caps_remain_that_every_card_takes_as_they_are_inside_of_those_aske
     assert on_steps((130.0, 170.0, 200.0, 230.0), [coarse, fine]) == (150.0, 200.0, 225.0)
     assert on_steps((160.0, 174.0), [coarse]) == ()
     assert on_steps((130.0, 170.0), [free]) == (130.0, 170.0)
+
+
+def test_steps_that_are_counted_from_zero_are_likelier_than_shorter_ones_from_what_is_there() -> None:
+    steps = LimitSteps(283.57)
+    steps.learn(283.57, 275.0)
+    assert (steps.step_w, steps.made_of(205.0)) == (25.0, 200.0)
+
+
+def test_once_a_short_step_was_too_short_the_usual_one_is_next() -> None:
+    steps = LimitSteps(300.0)
+    steps.learn(201.0, 200.0)
+    assert steps.step_w == 2.0
+    steps.learn(202.0, 200.0)
+    assert steps.step_w == 25.0
+    steps.learn(225.0, 220.0)
+    assert steps.step_w == 10.0

@@ -333,10 +333,14 @@ def test_a_gpu_whose_limits_may_not_be_read_is_no_laptop_and_the_ways_out_are_na
     [
         ({"mig": True}, "GPU 0 .* is split into MIG instances, which share one power limit; switch MIG off"),
         ({"limits": Limits.UNSUPPORTED}, "GPU 0 .* has no power limit to set, as on many laptops .only the 260 W"),
+        (
+            {"limits": Limits.UNSUPPORTED, "virtual": True, "denied": ("nvmlDeviceGetVirtualizationMode",)},
+            "no power limit to set, as on many laptops and virtual GPUs .only the 260 W",
+        ),
         ({"limits": Limits.UNSUPPORTED, "virtual": True}, "GPU 0 .* is a virtual GPU, whose power limit belongs"),
         ({"min_mw": 260_000}, "GPU 0 .* accepts no limit but 260 W"),
     ],
-    ids=["mig", "laptop", "virtual", "one limit"],
+    ids=["mig", "laptop", "untold", "virtual", "one limit"],
 )
 def test_gpus_that_take_no_limit_say_why_and_can_be_observed(changes, why) -> None:
     with stand(one_card(**changes)) as made:

@@ -12,9 +12,7 @@ ITERATIONS = 900  # of 0.06 s
 
 
 def episodes(trouble: Trouble, lasts_s: float, every_s: float) -> tuple[Episode, ...]:
-    return tuple(
-        Episode(trouble=trouble, from_s=4.0 + every_s * n, until_s=4.0 + every_s * n + lasts_s) for n in range(40)
-    )
+    return (Episode(trouble=trouble, from_s=4.0, until_s=4.0 + lasts_s, every_s=every_s),)
 
 
 ZEROS, STOPPED = "the power sensor of GPU 0 reads 0 W;", "the energy counter of GPU 0 has not moved for"
@@ -44,3 +42,14 @@ def test_a_gap_of_a_sensor_is_bridged(met: tuple[Episode, ...], counter: bool, s
     assert [text.startswith(start) for text, start in zip(report.said, [*said, "the job ended"], strict=True)] == [
         True
     ] * (len(said) + 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_sensor_that_sticks_for_seconds_beside_no_counter_is_no_change_of_the_job(seed: int) -> None:
+    made = replace(usual(), iterations=1500, seed=seed)
+    sticks = Episode(trouble=Trouble.STUCK, from_s=4.0 + seed, until_s=8.9 + seed, every_s=25.0)
+    first, *others = (replace(card, energy_counter=False) for card in made.cards)
+    made = replace(made, cards=(replace(first, episodes=(sticks,)), *others))
+    report = play(made, lambda stage: None, sample_hz=None)
+    assert report.said == ("the job ended",)
+    assert report.kept_w is not None

@@ -203,7 +203,8 @@ def _unsupported(
             return f"{where} is a virtual GPU, whose power limit belongs to its host ({known}); pass --observe"
         if denied:
             return f"the driver does not let us read which power limits {where} takes ({known}): {WITHOUT_ROOT}"
-        return f"{where} has no power limit to set, as on many laptops ({known}); pass --observe to measure it"
+        others = " and virtual GPUs" if virtual is None else ""  # which it may be, for all that is told
+        return f"{where} has no power limit to set, as on many laptops{others} ({known}); pass --observe to measure it"
     if cap_range.min_w == cap_range.max_w:
         return f"{where} accepts no limit but {cap_range.min_w:g} W; pass --observe to measure it"
     return None

@@ -228,14 +228,13 @@ def by_reload(machine: Machine) -> list[Change]:
 
 def by_firmware(state: State) -> list[Change]:
     """What the cards' own firmware makes of limits, unless another is set before."""
-    if all(card.steps is None for card in state.machine.cards):
-        return []
-    asked = sorted((*state.changes, *state.machine.changes), key=lambda change: change.t_s)
     made = []
     for gpu, card in enumerate(state.machine.cards):
-        own = [change for change in asked if change.gpu == gpu and card.steps is not None]
-        for change, after in zip_longest(own, own[1:]):
-            assert card.steps is not None
+        if card.steps is None:
+            continue
+        asked = [change for change in (*state.changes, *state.machine.changes) if change.gpu == gpu]
+        asked.sort(key=lambda change: change.t_s)
+        for change, after in zip_longest(asked, asked[1:]):
             t_s, limit_mw = change.t_s + card.steps.lag_s, card.steps.made_of(change.limit_mw)
             if limit_mw != change.limit_mw and (after is None or after.t_s > t_s):
                 made.append(Change(t_s=t_s, gpu=gpu, limit_mw=limit_mw))

@@ -322,7 +322,7 @@ class EmulatedLibrary(Functions):
     def _has(self, gpu: int, trouble: Trouble) -> bool:
         now_s = self._clock.now()
         episodes = self._state.machine.cards[gpu].episodes
-        return any(one.trouble is trouble and one.from_s <= now_s < one.until_s for one in episodes)
+        return any(one.trouble is trouble and one.lasts(now_s) for one in episodes)
 
     def _shown(self, gpu: int) -> "Shown":
         with self._one_thread:

@@ -33,11 +33,19 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """A trouble from one time to another, seconds."""
+    """A trouble from one time to another, seconds. every_s: from one beginning to the next, where it comes again."""
 
     trouble: Trouble
     from_s: float = 0.0
     until_s: float = 1e12
+    every_s: float | None = None
+
+    def lasts(self, t_s: float) -> bool:
+        """Whether it is there at some time."""
+        since_s = t_s - self.from_s
+        if self.every_s is not None and since_s >= 0:
+            since_s %= self.every_s
+        return 0 <= since_s < self.until_s - self.from_s
 
 
 class Way(StrEnum):
@@ -122,8 +130,15 @@ class Card:
     rest_mhz: int | None = None
     counter_wraps_mj: int | None = None
 
+    def made_of(self, limit_mw: int) -> int:
+        """What it makes of a limit that is asked for, once its firmware has had its time."""
+        limit_mw = max(limit_mw, self.floor_mw)
+        return limit_mw if self.steps is None else self.steps.made_of(limit_mw)
+
     def acts_mw(self, limit_mw: int) -> float:
-        """What it holds its draw at under a limit."""
+        """What it holds its draw at under a limit that it has taken."""
+        if self.ceiling_mw is not None:
+            limit_mw = min(limit_mw, self.ceiling_mw)
         if self.plateau_mw is not None and self.plateau_mw[0] <= limit_mw <= self.plateau_mw[1]:
             limit_mw = self.plateau_mw[0]
         return self.acts_share * limit_mw

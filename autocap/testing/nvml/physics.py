@@ -72,6 +72,7 @@ class Physics:
         self._players: list[_Player] = []
         self._places: dict[int, tuple[_Player, int]] = {}  # by card: who plays it, and which of its cards that is
         self._known = 0  # how many of the limits that were set the simulation has
+        self._by_firmware: list[Change] = []  # what the cards make of limits, as far as these were set
         self._stepped_s = _BEFORE_S  # up to when it has what the cards' firmware made of them
         self._samples: dict[int, deque[tuple[float, float]]] = {}
 
@@ -87,6 +88,7 @@ class Physics:
     def _take_in(self, state: State) -> None:
         groups = _groups(state)
         known = {player.group: player for player in self._players}
+        self._by_firmware = by_firmware(state)
         self._schedule(state)
         if list(known) != groups:
             self._players = [known.get(group) or self._player(state, group) for group in groups]
@@ -159,7 +161,7 @@ class Physics:
     def _step(self, state: State) -> None:
         """What the cards' firmware has made of limits since: only now is it known that no other came before."""
         now_s = self._clock.now()
-        for change in by_firmware(state):
+        for change in self._by_firmware:
             if self._stepped_s < change.t_s <= now_s:
                 player, card = self._places[change.gpu]
                 player.device.schedule(_acting(state, player.group.profile, change, card))
@@ -174,7 +176,7 @@ class Physics:
             start_s=_NEVER_S if group.start_s is None else group.start_s,
         )
         arrivals = [Change(t_s=_BEFORE_S, gpu=gpu, limit_mw=machine.cards[gpu].arrival_mw) for gpu in gpus]
-        to_come = [change for change in by_firmware(state) if change.t_s > self._stepped_s]
+        to_come = [change for change in self._by_firmware if change.t_s > self._stepped_s]
         known = [change for change in timeline(state) if change not in to_come]
         changes = [change for change in (*arrivals, *known) if change.gpu in gpus]
         node = SimulatedNode(
@@ -237,7 +239,6 @@ def _groups(state: State) -> list[_Group]:
 
 def _acting(state: State, profile: str, change: Change, card: int) -> LimitChange:
     """What a requested limit does to the simulated card: the profile knows no other caps than its own."""
-    made, caps = state.machine.cards[change.gpu], profiles.load(profile).cap_range
-    limit_mw = change.limit_mw if made.ceiling_mw is None else min(change.limit_mw, made.ceiling_mw)
-    cap_w = made.acts_mw(limit_mw) / 1000
+    caps = profiles.load(profile).cap_range
+    cap_w = state.machine.cards[change.gpu].acts_mw(change.limit_mw) / 1000
     return LimitChange(t_s=change.t_s, gpu=card, cap_w=min(max(cap_w, caps.min_w), caps.max_w))
