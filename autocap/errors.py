@@ -77,8 +77,8 @@ class LimitWithheld(LimitNotPermitted):
     """Whoever could set it for us does not now, and may later: somebody else has the device, or computes on it."""
 
 
-class LimitNotEnforced(LimitRefused):
-    """The device took a limit, but something outside autocap holds it lower."""
+class LimitNotEnforced(OtherLimit):
+    """The device took a limit, but something outside autocap holds it lower. found_w: that is enforced, watts."""
 
 
 class LimitOvertaken(OtherLimit):

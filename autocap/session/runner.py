@@ -24,6 +24,7 @@ from autocap.errors import (
     LeaseEnded,
     LimitClamped,
     LimitIgnored,
+    LimitNotEnforced,
     LimitOutside,
     LimitRefused,
     LimitWithheld,
@@ -260,6 +261,8 @@ class Runner:
             self._await_limits(str(error))
         except (LimitOutside, LimitClamped, LimitIgnored) as error:
             self._heed_floor(error)
+        except LimitNotEnforced as error:
+            self._heed_ceiling(error)
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.OBSERVING)
@@ -284,6 +287,19 @@ class Runner:
             above = partial(_above, floor_w=floor_w)
             said = f"a device takes no limit below {floor_w:g} W: it made that of {asked_w:g} W"
             self._safely(lambda: decider.stepped(self._clock.now(), above, said))
+
+    def _heed_ceiling(self, error: LimitNotEnforced) -> None:
+        """Something outside autocap holds a device lower: go on among the caps below; else tuning ends."""
+        decider, ceiling_w = self._controller, error.found_w
+        if not isinstance(decider, Steppable) or self._mode is not LoopMode.TUNING:
+            self._give_up(str(error), LoopMode.OBSERVING)
+            return
+
+        def below(caps_w: Sequence[float]) -> tuple[float, ...]:
+            return tuple(cap_w for cap_w in caps_w if cap_w <= ceiling_w)
+
+        said = f"something outside autocap holds a device at {ceiling_w:g} W, so no cap above that is tried"
+        self._safely(lambda: decider.stepped(self._clock.now(), below, said))
 
     def _taken(self, caps_w: Sequence[float], refused_w: float) -> tuple[float, ...]:
         """Those that all devices take, which refuse one of them, watts, and so all below; found by asking for some."""

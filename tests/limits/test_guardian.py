@@ -265,7 +265,7 @@ class Outside(FileLimits):
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         super().set_limit_w(uuid, cap_w)
         if cap_w > 200.0:
-            raise LimitNotEnforced(f"{cap_w:g} W was requested, but 200 W is enforced")
+            raise LimitNotEnforced(f"{cap_w:g} W was requested, but 200 W is enforced", 200.0)
 
 
 def test_a_limit_that_was_not_enforced_when_we_came_is_put_back_as_it_was(state_dir, gpu):

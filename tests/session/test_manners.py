@@ -82,3 +82,16 @@ def test_a_counter_that_begins_anew_is_left_for_the_readings_of_power() -> None:
     report = play(usual(), both(counter_wraps_mj=5_500_000))
     assert kept(report) == 150.0
     assert any(re.search(r"energy counter of GPU \d went back .* is not used", text) for text in report.said)
+
+
+@pytest.mark.parametrize("strategy", ["linear", "golden"])
+def test_where_something_outside_holds_the_cards_lower_no_cap_above_that_is_tried(strategy: str) -> None:
+    report = play(usual(), both(ceiling_mw=210_000), strategy=strategy)
+    assert kept(report) in (150.0, 185.0)
+    held = "something outside autocap holds GPU {} at 210 W, although {} W is requested; caps above that change nothing"
+    assert report.said == (
+        held.format(0, 287.123),
+        held.format(1, 291.007),
+        "tuning anew: something outside autocap holds a device at 210 W, so no cap above that is tried",
+        "the job ended",
+    )

@@ -102,7 +102,8 @@ class HeldLimits(LimitVerifier):
         if enforced_w < cap_w:
             return LimitNotEnforced(
                 f"{asked} was requested of {gpu.where}, but {enforced_w:g} W is enforced; something outside autocap "
-                f"limits it, so pass --max-cap {enforced_w:g} or less"
+                f"limits it, so pass --max-cap {enforced_w:g} or less",
+                enforced_w,
             )
         return LimitRefused(f"{asked} was requested of {gpu.where}, but {enforced_w:g} W is still enforced; {_OTHERS}")
 

@@ -78,7 +78,8 @@ class RaplLimits(SettingsPort):
         if enforced_w is not None and enforced_w < cap_w and not same_limit(enforced_w, cap_w):
             raise LimitNotEnforced(
                 f"cap {cap_w:g} W was requested of {limit.where}, but {enforced_w:g} W holds on its other interface; "
-                f"pass --max-cap {enforced_w:g} or less"
+                f"pass --max-cap {enforced_w:g} or less",
+                enforced_w,
             )
 
     def _limit(self, uuid: str) -> LongTermLimit:

@@ -209,7 +209,8 @@ class SimulatedDevice:
         if enforced_w < cap_w:
             raise LimitNotEnforced(
                 f"{asked} was requested of {where}, but {enforced_w:g} W is enforced; something outside autocap limits "
-                f"it, so pass --max-cap {enforced_w:g} or less"
+                f"it, so pass --max-cap {enforced_w:g} or less",
+                enforced_w,
             )
 
 

@@ -154,8 +154,10 @@ def error_of(refusal: Refusal) -> AutocapError:
             return LimitOutside(text, expected_w)
         case Code.REFUSED if refusal.kind == "refused" and found_w is not None:
             return LimitClamped(text, found_w)
+        case Code.REFUSED if refusal.kind == "not_enforced" and found_w is not None:
+            return LimitNotEnforced(text, found_w)
         case Code.REFUSED:
-            return LimitNotEnforced(text) if refusal.kind == "not_enforced" else LimitRefused(text)
+            return LimitRefused(text)
         case Code.FOREIGN if uuid is not None and expected_w is not None and found_w is not None:
             return ForeignLimit(uuid=uuid, expected_w=expected_w, found_w=found_w)
         case Code.NOT_ALLOWED:

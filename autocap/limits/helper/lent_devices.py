@@ -42,7 +42,7 @@ def refusal_of(error: AutocapError) -> Refusal:
     if isinstance(error, LimitClamped | LimitIgnored):
         return Refusal(code=Code.REFUSED, text=text, kind="refused", found_w=error.found_w)
     if isinstance(error, LimitNotEnforced):
-        return Refusal(code=Code.REFUSED, text=text, kind="not_enforced")
+        return Refusal(code=Code.REFUSED, text=text, kind="not_enforced", found_w=error.found_w)
     if isinstance(error, LimitRefused):
         return Refusal(code=Code.REFUSED, text=text, kind="refused")
     return Refusal(code=Code.GUARD, text=text)

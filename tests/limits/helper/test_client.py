@@ -107,7 +107,7 @@ def test_a_session_asks_for_what_it_does_and_for_no_more(helper, guardian, reade
 
 REFUSALS = [
     (Refusal(code=Code.REFUSED, text="no", kind="refused"), LimitRefused),
-    (Refusal(code=Code.REFUSED, text="no", kind="not_enforced"), LimitNotEnforced),
+    (Refusal(code=Code.REFUSED, text="no", kind="not_enforced", found_w=190.0), LimitNotEnforced),
     (Refusal(code=Code.REFUSED, text="no", kind="overtaken", found_w=220.0), LimitOvertaken),
     (Refusal(code=Code.FOREIGN, text="no", uuid="gpu", expected_w=200.0, found_w=220.0), ForeignLimit),
     (Refusal(code=Code.NOT_ALLOWED, text="no"), LimitWithheld),
@@ -288,8 +288,8 @@ def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
 @pytest.mark.parametrize(
     ("verdict", "cap_w", "error"),
     [
-        (LimitNotEnforced("less is enforced"), 200.0, LimitNotEnforced),
-        (LimitNotEnforced("less is enforced"), 250.0, None),  # nor was it when we came
+        (LimitNotEnforced("less is enforced", 190.0), 200.0, LimitNotEnforced),
+        (LimitNotEnforced("less is enforced", 190.0), 250.0, None),  # nor was it when we came
         (LimitOvertaken("somebody was faster", 222.222), 200.0, ForeignLimit),
         (LimitOvertaken("a moment later", 175.0), 190.0, None),  # by a card that takes steps: the helper finds out
         (LimitClamped("at once", 175.0), 190.0, None),
