@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autocap.testing.nvml import FileBoard, Limits, Machine, environment, machine
+from autocap.testing.nvml import Fault, FileBoard, Limits, Machine, environment, machine
 from tests.cli.test_cli import Cli, require_said, terminated
 from tests.doubles import warm
 from tests.doubles.waiting import eventually
@@ -158,6 +158,15 @@ def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> N
     assert terminated(run) == 7
     (ended,) = node.events("run_ended")
     assert ended["ended_because"] == "a signal was passed on to it before it used a GPU"
+
+
+def test_a_driver_that_takes_seconds_to_load_is_waited_for(nodes, tmp_path) -> None:
+    slow = Fault(code=0, function="nvmlInitWithFlags", times=None, delay_s=2.0)
+    node = stand(nodes, tmp_path, replace(alike(1), faults=(slow,)))
+    run = node.start("run", "--out", "run", *QUICK, "--gpus", "0", "--", *PLAYER, "--steps")
+    eventually(node.is_capped, 90.0)
+    assert terminated(run) == 128 + signal.SIGTERM
+    assert node.limits_mw() == node.arrival_mw
 
 
 def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from autocap.clock import MonotonicClock
 from autocap.errors import DeviceError
+from autocap.job.signals import SignalClock
 from autocap.records import Reading
+from autocap.session.place import Place
 from autocap.session.sampling import Aside, LocalSampler
 
 
@@ -63,6 +65,15 @@ def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew()
     (said,) = sampler.notes()
     assert said.startswith("the driver answered nothing for 0.")
     assert not sampler.notes()
+
+
+def test_a_job_of_this_machine_is_sampled_so() -> None:
+    driver = Driver()
+    driver.may.clear()
+    with SignalClock() as clock:
+        sampler = Place().sampler(clock=clock, device=driver, steps=lambda: None, node=None, pace=lambda: 0.1)  # type: ignore[arg-type]
+        assert sampler.samples() == ()
+    driver.may.set()
 
 
 def test_an_error_that_comes_late_is_raised() -> None:

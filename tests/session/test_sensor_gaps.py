@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from autocap import events
+from autocap.devices.model import profiles
 from autocap.testing.nvml import Episode, Trouble
 from bench.faults.virtual import play, usual
 
 ITERATIONS = 900  # of 0.06 s
+PROFILE = profiles.load(usual().profile)
 
 
 def episodes(trouble: Trouble, lasts_s: float, every_s: float) -> tuple[Episode, ...]:
@@ -44,3 +47,7 @@ def test_a_gap_of_a_sensor_is_bridged(met: tuple[Episode, ...], counter: bool, s
     assert [text.startswith(start) for text, start in zip(report.said, [*said, "the job ended"], strict=True)] == [
         True
     ] * (len(said) + 1)
+    (decided,) = [one.measurement for one in report.events if isinstance(one, events.Decided)]
+    assert decided is not None
+    true_j = 2 * float(PROFILE.power_w(150.0) * PROFILE.time_s(150.0))
+    assert decided.energy_per_iteration_j == pytest.approx(true_j, rel=0.03)
