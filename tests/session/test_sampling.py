@@ -70,9 +70,12 @@ def test_one_that_does_not_answer_makes_a_gap_and_what_comes_late_is_read_anew()
 def test_a_job_of_this_machine_is_sampled_so() -> None:
     driver = Driver()
     driver.may.clear()
+    released = threading.Timer(3.0, driver.may.set)  # or whoever waits for it would for ever
+    released.start()
     with SignalClock() as clock:
         sampler = Place().sampler(clock=clock, device=driver, steps=lambda: None, node=None, pace=lambda: 0.1)  # type: ignore[arg-type]
         assert sampler.samples() == ()
+    released.cancel()
     driver.may.set()
 
 

@@ -63,7 +63,7 @@ class EmulatedLibrary(Functions):
         self._clients -= 1
         if self._clients == 0 and isinstance(self._board, MemoryBoard):  # else another process may have it open
             for gpu, card in enumerate(self._machine.cards):
-                if not card.persistence:
+                if not card.persistence and self._requested_mw(gpu) != card.default_mw:
                     self._board.update(partial(requested, gpu=gpu, limit_mw=card.default_mw, t_s=self._clock.now()))
 
     def _nvmlErrorString(self, code: Any) -> bytes:
