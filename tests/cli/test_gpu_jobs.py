@@ -197,6 +197,15 @@ def test_while_a_set_hangs_a_signal_is_passed_on_and_the_other_limit_is_back(nod
     assert [one["restored"] for one in node.events("limit_restored")] == [True, True]
 
 
+def test_a_driver_that_takes_seconds_to_load_is_waited_for(nodes, tmp_path) -> None:
+    slow = Fault(code=0, function="nvmlInitWithFlags", times=None, delay_s=2.0)
+    node = stand(nodes, tmp_path, replace(alike(1), faults=(slow,)))
+    run = node.start("run", "--out", "run", *QUICK, "--gpus", "0", "--", *PLAYER, "--steps")
+    eventually(node.is_capped, 90.0)
+    assert terminated(run) == 128 + signal.SIGTERM
+    assert node.limits_mw() == node.arrival_mw
+
+
 def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1))
     done = node("attach", "--pid", str(os.getpid()))

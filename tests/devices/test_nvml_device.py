@@ -353,14 +353,24 @@ def test_gpus_that_take_no_limit_say_why_and_can_be_observed(changes, why) -> No
         assert reading.enforced_w == 260.0
 
 
-def test_persistence_off_and_an_outside_limiter_are_said_before_anything_is_set() -> None:
+def test_persistence_that_is_off_is_said_before_anything_is_set() -> None:
     made_of = machine(PROFILE, gpus=2)
     with stand(made_of.with_card(1, replace(made_of.cards[1], persistence=False))) as made:
         (note,) = made.device().notes()
         assert note.startswith("persistence mode is off on GPU 1: once no program uses it, the driver may unload")
         assert made.device(observe=True).notes() == ()
-    with stand(one_card(ceiling_mw=210_000)) as made:
-        (note,) = made.device().notes()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("fields", [False, True])
+def test_less_that_is_enforced_than_was_requested_is_said_and_both_are_read(later: bool, fields: bool) -> None:
+    with stand(one_card(ceiling_mw=None if later else 210_000, limit_fields=fields)) as made:
+        device = made.device()
+        at_once = device.notes()
+        made.change(ceiling_mw=210_000)
+        reading = made.series(device, 2.0)[-1]
+        assert (reading.requested_w, reading.enforced_w) == (260.0, 210.0)
+        (note,) = device.notes() if later else at_once
         assert "holds GPU 0 at 210 W, although 260 W is requested" in note
 
 

@@ -26,24 +26,6 @@ def at(t_s: float, *requested_w: float | None) -> Sequence[Reading]:
     return [Reading(t_s=t_s, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
 
 
-@pytest.mark.parametrize(
-    ("there_w", "who"),
-    [
-        (250.0, "somebody else has changed it, and it stays"),
-        (
-            300.0,
-            "the default, as after a reload of the driver or a reset of the GPU, unless somebody else has set it; ",
-        ),
-    ],
-)
-def test_a_limit_that_stays_changed_for_two_samples_is_not_ours(there_w: float, who: str) -> None:
-    watch = LimitWatch(GPUS)
-    assert watch.change(at(0.0, 200.0, 200.0), (200.0, 200.0)) is None
-    assert watch.change(at(0.0, 200.0, there_w), (200.0, 200.0)) is None
-    said = f"the limit of GPU 1 is {there_w:g} W, where 200 W should be: {who}"
-    assert (watch.change(at(0.0, 200.0, there_w), (200.0, 200.0)) or "").startswith(said)
-
-
 def test_a_limit_that_is_back_at_the_next_sample_was_put_back_by_our_own_watchdog() -> None:
     watch = LimitWatch(GPUS)
     for _ in range(3):

@@ -28,7 +28,7 @@ def test_a_driver_that_is_loaded_again_costs_no_more_than_a_trial(t_s: float) ->
 
 def test_one_that_cannot_be_opened_again_is_why_tuning_ends() -> None:
     gone = Fault(code=9, function="nvmlInitWithFlags", times=None, from_s=5.0)
-    report = play(replace(usual(), reloads=(9.0,), faults=(gone,)), lambda stage: None)
+    report = play(replace(usual(), reloads=(9.0,)), lambda stage: stage.fail(gone))
     assert report.ended
     assert "the NVIDIA driver was unloaded, and cannot be opened again" in report.said[-1]
     assert report.restored_later or report.limits_mw == report.expected_mw

@@ -7,8 +7,10 @@ import pytest
 
 from autocap.clock import MonotonicClock
 from autocap.errors import DeviceError
+from autocap.job.signals import SignalClock
 from autocap.records import Reading
 from autocap.session import sampling
+from autocap.session.place import Place
 from autocap.session.sampling import LocalSampler
 
 
@@ -96,6 +98,20 @@ def test_one_that_answers_no_more_is_said_and_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(sampling, "_GIVE_UP_S", 0.1)
     with pytest.raises(DeviceError, match="no whole reading for 0"):
         sampler.samples()
+    driver.may.set()
+
+
+def test_a_job_of_this_machine_is_sampled_so() -> None:
+    driver = Driver()
+    driver.may.clear()
+    released = threading.Timer(3.0, driver.may.set)  # or whoever waits for it would for ever
+    released.start()
+    with SignalClock() as clock:
+        sampler = Place().sampler(
+            clock=clock, device=driver, steps=lambda: None, node=None, pace=lambda: 0.1, is_steady=lambda: False
+        )  # type: ignore[arg-type]
+        assert sampler.samples() == ()
+    released.cancel()
     driver.may.set()
 
 

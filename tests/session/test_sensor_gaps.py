@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from autocap import events
+from autocap.devices.model import profiles
 from autocap.testing.nvml import Episode, Trouble
-from bench.faults.virtual import play, usual
+from bench.faults.virtual import QUICK, play, usual
 
 ITERATIONS = 900  # of 0.06 s
+PROFILE = profiles.load(usual().profile)
 
 
 def episodes(trouble: Trouble, lasts_s: float, every_s: float) -> tuple[Episode, ...]:
@@ -42,6 +45,19 @@ def test_a_gap_of_a_sensor_is_bridged(met: tuple[Episode, ...], counter: bool, s
     assert [text.startswith(start) for text, start in zip(report.said, [*said, "the job ended"], strict=True)] == [
         True
     ] * (len(said) + 1)
+    (decided,) = [one.measurement for one in report.events if isinstance(one, events.Decided)]
+    assert decided is not None
+    true_j = 2 * float(PROFILE.power_w(150.0) * PROFILE.time_s(150.0))
+    assert decided.energy_per_iteration_j == pytest.approx(true_j, rel=0.03)
+
+
+def test_a_window_goes_on_after_a_short_gap() -> None:
+    made = replace(usual(), iterations=1500)
+    first, second = (replace(card, energy_counter=False) for card in made.cards)
+    cards = (replace(first, episodes=episodes(Trouble.ZERO, 0.8, 3.0)), second)
+    tune = replace(QUICK, target_stderr=0.01, trial_s=20.0, caps_w=(150.0, 250.0))
+    report = play(replace(made, cards=cards), lambda stage: None, tune=tune, sample_hz=None)
+    assert (report.kept_w, report.said[-1]) == (150.0, "the job ended")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -8,7 +8,8 @@ from autocap.clock import Clock
 from autocap.testing.nvml.board import Board
 from autocap.testing.nvml.machine import Fault
 
-_SUCCESS, _UNINITIALIZED, _NOT_SUPPORTED, _NO_PERMISSION = 0, 1, 3, 4
+_SUCCESS, _UNINITIALIZED, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION = 0, 1, 2, 3, 4
+GENERATION = 1 << 16  # of handles: of more cards there are none
 _ENDS = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")  # only a fault that names them meets them
 
 
@@ -48,14 +49,18 @@ class Functions:
         """Whether a call has failed for it."""
         return self._met.get(fault, 0) > fault.after
 
+    def _reloaded(self) -> int:
+        """How often the driver was loaded again so far."""
+        return sum(t_s <= self._clock.now() for t_s in self._board.read().machine.reloads)
+
     def _fail(self, name: str, arguments: tuple[Any, ...]) -> None:
         """Fail where a fault says so, the driver was reloaded, or this card does not answer that."""
         self.calls += name not in _ENDS
         made = self._board.read().machine
-        if name == _ENDS[0]:
-            self._opened_s = self._clock.now()
-        elif name not in _ENDS and any(self._opened_s < t_s <= self._clock.now() for t_s in made.reloads):
+        if name not in _ENDS and any(self._opened_s < t_s <= self._clock.now() for t_s in made.reloads):
             raise Failed(_UNINITIALIZED)
+        if made.reloads and is_handle(arguments) and _address(arguments[0]) // GENERATION != self._reloaded():
+            raise Failed(_INVALID_ARGUMENT)  # a handle from before
         if not made.faults and not any(card.denied for card in made.cards):
             return
         gpu = gpu_of(arguments[0]) if name.startswith("nvmlDevice") and is_handle(arguments) else None
@@ -78,8 +83,12 @@ def is_handle(arguments: tuple[Any, ...]) -> bool:
 
 
 def gpu_of(handle: Any) -> int:
-    """A handle is the address 1 + its card's index."""
-    return (ctypes.cast(_as_c(handle), ctypes.c_void_p).value or 0) - 1
+    """A handle is the address 1 + its card's index, plus GENERATION for each reload of the driver before it."""
+    return _address(handle) % GENERATION - 1
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(_as_c(handle), ctypes.c_void_p).value or 0
 
 
 def _as_c(argument: Any) -> Any:

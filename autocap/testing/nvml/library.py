@@ -5,13 +5,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
 from autocap.job.processes import identify
-from autocap.testing.nvml.board import Board, State, requested, requested_mw
-from autocap.testing.nvml.functions import Failed, Functions, gpu_of, known, number_of, write_to
+from autocap.testing.nvml.board import Board, MemoryBoard, State, requested, requested_mw
+from autocap.testing.nvml.functions import GENERATION, Failed, Functions, gpu_of, known, number_of, write_to
 from autocap.testing.nvml.machine import Card, Limits, Machine, Trouble, pci_bus
 
 if TYPE_CHECKING:  # numpy, which the watchdog's questions do not need
@@ -42,6 +43,7 @@ class EmulatedLibrary(Functions):
         super().__init__(board, clock, pause)
         self._visible = visible
         self._wall_s = wall_s
+        self._clients = 0  # of this process that have it open
         self._physics: Physics | None = None
         self._one_thread = threading.RLock()  # in the physics
         self._first = 0  # of the cards that the physics has, this machine's
@@ -54,10 +56,15 @@ class EmulatedLibrary(Functions):
     # The library as a whole.
 
     def _nvmlInitWithFlags(self, flags: Any) -> None:
-        """Nothing to do."""
+        self._opened_s = self._clock.now()
+        self._clients += 1
 
     def _nvmlShutdown(self) -> None:
-        """Nothing to do."""
+        self._clients -= 1
+        if self._clients == 0 and isinstance(self._board, MemoryBoard):  # else another process may have it open
+            for gpu, card in enumerate(self._machine.cards):
+                if not card.persistence and self._requested_mw(gpu) != card.default_mw:
+                    self._board.update(partial(requested, gpu=gpu, limit_mw=card.default_mw, t_s=self._clock.now()))
 
     def _nvmlErrorString(self, code: Any) -> bytes:
         return f"emulated error {number_of(code)}".encode()
@@ -71,14 +78,17 @@ class EmulatedLibrary(Functions):
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> None:
         if not 0 <= number_of(index) < len(self._cards):
             raise Failed(_INVALID)
-        ctypes.c_void_p.from_buffer(handle._obj).value = self._cards[number_of(index)] + 1
+        self._hand_out(handle, self._cards[number_of(index)])
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> None:
         for index in self._cards:
             if self._machine.cards[index].uuid.encode() == uuid.value:
-                ctypes.c_void_p.from_buffer(handle._obj).value = index + 1
+                self._hand_out(handle, index)
                 return
         raise Failed(_NOT_FOUND)
+
+    def _hand_out(self, handle: Any, gpu: int) -> None:
+        ctypes.c_void_p.from_buffer(handle._obj).value = self._reloaded() * GENERATION + gpu + 1
 
     @property
     def _cards(self) -> Sequence[int]:

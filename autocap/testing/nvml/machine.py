@@ -81,16 +81,17 @@ class Card:
     """One GPU. Limits in milliwatts, as NVML has them; arrival_mw: requested when the machine appears.
 
     ceiling_mw: an outside limiter's. instant_scope: of field 186, `None` where there is none. limit_fields: whether
-    fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
-    measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
-    compute on it; drawing_pids: that draw. steps: what its firmware does to limits, a moment after they were set.
-    ignored_share: of the sets, by chance, that report success while nothing happens; wrong_share: that report success
-    while another limit is taken, wrong_mw away. floor_mw: the least that it takes, whatever min_mw says: less becomes
-    that, or, where floor_refuses, is refused. denied: C functions that answer NO_PERMISSION. acts_share: of its limit
-    that it holds its draw at, as a board whose supply allows no more. plateau_mw: limits from the first to the second
-    are all taken as the first. peaks_share: of the instant readings, by chance, that show peaks_gain times the draw, as
-    a cap bounds means. rest_mhz: the clock that is shown at rest. counter_wraps_mj: where its energy counter begins
-    anew.
+    fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean. persistence:
+    without it a limit falls back to the default once the last client closes the library, on a machine of one process;
+    between processes that is only shown. measured_stamps: field values carry the time of the measurement, not of the
+    question. pids: other processes that compute on it; drawing_pids: that draw. steps: what its firmware does to
+    limits, a moment after they were set. ignored_share: of the sets, by chance, that report success while nothing
+    happens; wrong_share: that report success while another limit is taken, wrong_mw away. floor_mw: the least that it
+    takes, whatever min_mw says: less becomes that, or, where floor_refuses, is refused. denied: C functions that answer
+    NO_PERMISSION. acts_share: of its limit that it holds its draw at, as a board whose supply allows no more.
+    plateau_mw: limits from the first to the second are all taken as the first. peaks_share: of the instant readings, by
+    chance, that show peaks_gain times the draw, as a cap bounds means. rest_mhz: the clock that is shown at rest.
+    counter_wraps_mj: where its energy counter begins anew.
     """
 
     uuid: str
@@ -177,11 +178,11 @@ class Machine:
     profile: of the job (`autocap.devices.model.profiles`). sensor: a preset of `autocap.devices.model.sensor` or
     `logged_sensors`.
     job_gpus: which cards the job uses, `None` for all. job_pid: who the driver says computes there; `None` until a
-    player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that
-    somebody else sets (`again` for an agent that does so every few seconds). reloads: when the driver is taken out and
-    loaded again, seconds: limits fall back to the default, counters begin anew, and a process that had opened the
-    library before is told UNINITIALIZED until it opens it again. missing: C functions that this driver lacks.
-    has_driver: without one the library cannot be loaded. efficiency_spread: as SimulatedNode has it.
+    player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that somebody else
+    sets (`again` for an agent that does so every few seconds). reloads: when the driver is taken out and loaded again,
+    seconds: limits fall back to the default, counters begin anew, handles from before are refused, and a process that
+    had opened the library before is told UNINITIALIZED until it opens it again. missing: C functions that this driver
+    lacks. has_driver: without one the library cannot be loaded. efficiency_spread: as SimulatedNode has it.
     """
 
     profile: str

@@ -132,7 +132,7 @@ def test_watts_of_the_machine_itself_are_nobodys(tmp_path: Path) -> None:
     with stage(tmp_path, 800.0, node=Rest()) as there:
         there.come(1, 0, 1)
         there.run(4.0)
-        assert 670.0 < total_w(there) <= 680.0
+        assert 670.0 < total_w(there) <= 680.0 - 2.0  # a guard band for the errors of four sensors
         assert standing(there.steward, policy="fair", record="").power_w == pytest.approx(
             120.0 + sum(reading.power_w or 0.0 for reading in there.steward.readings)
         )
