@@ -64,7 +64,11 @@ def test_getters_that_may_not_be_called_cost_no_tuning(names: tuple[str, ...]) -
     report = play(usual(), both(denied=names))
     assert kept(report) == 150.0
     untold = "the driver does not tell who computes on GPU 0, 1, so whether the job has it to itself is not known"
-    assert report.said == ((untold,) if names == GETTERS else ()) + ("the job ended",)
+    split = (
+        "the driver does not tell whether MIG splits GPU 0, 1: where it does, a limit acts on all instances, also on "
+        "others' jobs; pass --observe then"
+    )
+    assert report.said == ((split, untold) if names == GETTERS else ()) + ("the job ended",)
 
 
 @pytest.mark.parametrize(

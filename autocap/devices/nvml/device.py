@@ -171,6 +171,13 @@ class NvmlDevice:
                 "power limit, also one that was set before autocap came, falls back to the default; "
                 "switch it on with `nvidia-smi -pm 1`",
             )
+        unknown = ", ".join(str(gpu.index) for gpu in self._found if gpu.mig is None)
+        if unknown:
+            self._notes.say(
+                "MIG",
+                f"the driver does not tell whether MIG splits GPU {unknown}: where it does, a limit acts on all "
+                "instances, also on others' jobs; pass --observe then",
+            )
         for gpu in self._found:
             if gpu.cap_range is not None and gpu.cap_range.min_w >= _HIGH_MINIMUM * gpu.cap_range.max_w:
                 share = 100 * gpu.cap_range.min_w / gpu.cap_range.max_w
