@@ -224,6 +224,9 @@ class GuardedLimit:
                 raise
             # The baseline's limit, which was no more enforced when we came.
         except (LimitClamped, LimitOvertaken) as error:
+            listen()
+            if self._is_put_back(error.found_w):  # in the midst of it, as we were stopped; the next beat says so
+                return
             # A device that does not even take the limit found is left alone, whatever it makes of it at once.
             is_found = original_w is not None and same_limit(cap_w, original_w) and isinstance(error, LimitClamped)
             if not is_found and self._is_made_of_ours(error.found_w, listen):

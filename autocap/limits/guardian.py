@@ -82,6 +82,7 @@ class Guardian:
         self._left_out: set[int] = set()
         self._in_call = [threading.RLock() for _ in gpus]  # one at a time works on a device
         self._called_s: dict[int, float] = {}  # since when a device is worked on
+        self._late = set[int]()  # devices whose limit is to be put back once their driver answers
         self._is_called_off = False  # limits were put back since the last set was begun
         self._looks = Aside[None]()
         self.failed: int | None = None
@@ -133,7 +134,7 @@ class Guardian:
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        self._is_called_off = False
+        self._begin_sets()
         self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
@@ -145,7 +146,7 @@ class Guardian:
         """
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
-        self._is_called_off = False
+        self._begin_sets()
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
             self._on_each(partial(self._carry_out, step, caps_w))
         if self._is_called_off:
@@ -153,6 +154,10 @@ class Guardian:
         reloads = reloads_of(self._limits)
         if all(one.reloads == reloads for place, one in enumerate(self._guarded) if place not in self._left_out):
             self._reloads = reloads  # whatever a reload took was set since
+
+    def _begin_sets(self) -> None:
+        self._is_called_off = False
+        self._late.clear()
 
     def _on_each(self, act: Callable[[int], None]) -> None:
         """Do something to each device that is not left out, told its place. One whose driver takes its time, or hangs,
@@ -168,26 +173,25 @@ class Guardian:
             raise
 
     def _in_turn(self, act: Callable[[int], None], place: int) -> None:
-        """Unless all limits were put back meanwhile; or then this one's, as it was kept from that."""
-        one = self._guarded[place]
+        """Unless all limits were put back meanwhile."""
         with self._calling(place):
-            try:
-                if not self._is_called_off:
-                    act(place)
-            finally:
-                if self._is_called_off:
-                    one.restore()
+            if not self._is_called_off:
+                act(place)
 
     @contextmanager
     def _calling(self, place: int, within_s: float = -1.0) -> Iterator[bool]:
-        """Inside, nobody else works on that device; yields whether that was had within so many seconds."""
+        """Inside, nobody else works on that device; yields whether that was had within so many seconds. Where its limit
+        was to be put back meanwhile, it is at the end."""
         if not self._in_call[place].acquire(timeout=within_s):
             yield False
             return
-        self._called_s[place] = self._clock.now()
+        one, self._called_s[place] = self._guarded[place], self._clock.now()
         try:
             yield True
         finally:
+            if place in self._late:
+                self._late.discard(place)
+                one.restore()
             self._in_call[place].release()
 
     def _carry_out(
@@ -229,6 +233,7 @@ class Guardian:
 
     def _restore(self, places: Sequence[int], within_s: float) -> tuple[Restored, ...]:
         def late(place: int) -> Restored:
+            self._late.add(place)
             return self._guarded[place].unanswered(self._clock.now() - self._called_s[place])
 
         def restore(place: int) -> Restored:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
+from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitClamped, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.heartbeat import Pulse
@@ -402,6 +402,32 @@ def test_that_limits_were_put_back_is_heard_in_the_middle_of_a_set_as_well(state
         assert guardian.beat()
         guardian.set_caps([180.0])
         assert not guardian.beat()
+
+
+def test_a_limit_that_is_put_back_before_it_is_read_back_is_not_said_to_be_clamped(state_dir, gpu):
+    """As the watchdog does of one that was stopped in the midst of a set."""
+
+    class PutBack(Unwatched):
+        pulse = Pulse.GUARDING
+
+        def beat(self) -> Pulse:
+            heard, PutBack.pulse = self.pulse, Pulse.GUARDING
+            return heard
+
+    class Limits(FileLimits):
+        def set_limit_w(self, uuid: str, cap_w: float) -> None:
+            super().set_limit_w(uuid, cap_w)
+            if cap_w == 190.0:
+                file_device.put(uuid, 260.0)
+                PutBack.pulse = Pulse.PUT_BACK
+                raise LimitClamped("cap 190 W is 260 W now", 260.0)
+
+    with guard(state_dir, gpu, limits=Limits(), start_watch=PutBack) as guardian:
+        guardian.set_caps([200.0])
+        guardian.set_caps([190.0])
+        assert guardian.beat()
+        guardian.set_caps([180.0])
+        assert limit_w(gpu) == 180.0
 
 
 def test_a_device_that_is_busy_for_a_moment_is_put_back(state_dir, gpu):
