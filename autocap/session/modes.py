@@ -7,6 +7,7 @@ fault that keeps us from tuning is an error.
 
 import math
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
@@ -20,7 +21,8 @@ from autocap.job.attached import FollowedJob
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
 from autocap.job.keeper import user_behind_sudo
-from autocap.job.signals import EndedBySignal, SignalClock
+from autocap.job.signals import EndedBySignal, SignalClock, deaf
+from autocap.limits.together import Aside
 from autocap.progress.counting import Counting
 from autocap.session.caps import checker
 from autocap.session.earlier import warm_start
@@ -32,6 +34,8 @@ from autocap.session.remembering import JobMemory
 from autocap.session.roles import Follower
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
+
+_OPENED_WITHIN_S = 60.0  # a driver that was not loaded takes seconds; one that hangs keeps no job from its start
 
 
 class JobOrigin(Enum):
@@ -178,7 +182,7 @@ def _source_or_why(
     """
     owner_uid = None if origin is JobOrigin.RUN else os.geteuid()
     try:
-        found = place.source(config, clock, checker(config.tune, plan.required_w), owner_uid)
+        found = _opened(place, lambda: place.source(config, clock, checker(config.tune, plan.required_w), owner_uid))
     except EngineUnavailable as error:
         if origin is JobOrigin.ATTACH:
             raise
@@ -192,6 +196,20 @@ def _source_or_why(
     if origin is JobOrigin.RUN and plan.warm_start is not None and found.known is not None:
         plan.warm_start.require_device(found.known)
     return found, ""
+
+
+def _opened(place: Place, open_source: Callable[[], DeviceSource]) -> DeviceSource:
+    """Raises what that raises, and DeviceUnavailable where a driver does not answer: no job waits for it."""
+    if not place.attends:
+        return open_source()
+    aside = Aside[DeviceSource]()
+    with deaf():
+        aside.begin(open_source)
+    if not aside.is_done(_OPENED_WITHIN_S):
+        raise DeviceUnavailable(f"the driver has not answered for {_OPENED_WITHIN_S:g} s")
+    found = aside.take()
+    aside.end()
+    return found
 
 
 def _device_now(source: DeviceSource, job: FollowedJob, stack: ExitStack) -> Tunable:

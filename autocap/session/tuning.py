@@ -23,6 +23,7 @@ from autocap.errors import DeviceError
 from autocap.job.limit_setters import other_setters
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
+from autocap.limits.times import DRIVER_AT_END_S
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
@@ -179,11 +180,21 @@ class Tuning:
         return None
 
     def _attended(self, work: Callable[[], _R]) -> _R:
-        """What it yields or raises; where drivers are called, signals are heard meanwhile."""
+        """What it yields or raises; where drivers are called, signals are heard meanwhile. Raises DeviceError where one
+        does not answer, and the job has ended."""
         if not self.place.attends:
             return work()
+        ended_s: list[float] = []
+
+        def turn(signum: int | None) -> None:
+            self._hear(signum)
+            if self.job.poll() is not None:
+                ended_s.append(self.clock.now())
+                if ended_s[-1] - ended_s[0] > DRIVER_AT_END_S:
+                    raise DeviceError("the job has ended, and the driver has not answered still")
+
         try:
-            return attended(work, self.clock, self._hear)
+            return attended(work, self.clock, turn)
         finally:
             self._heed()
 
@@ -339,7 +350,7 @@ class Tuning:
         """The limits of a device that was observed: nothing was set."""
         limits_w: Sequence[float | None] = [None] * len(device.gpus)
         with suppress(DeviceError):
-            limits_w = [reading.requested_w for reading in device.read()]
+            limits_w = [reading.requested_w for reading in self._attended(device.read)]
         for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
             self.recorder.event(
                 events.LimitRestored(t_s=self.clock.now(), uuid=gpu.uuid, final_w=limit_w, restored=True)
