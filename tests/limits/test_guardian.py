@@ -378,15 +378,18 @@ def test_limits_are_put_back_while_one_is_being_set_and_that_one_once_its_driver
         assert limit_w(two_gpus[0]) == 200.0
 
 
+class PutBack(Unwatched):
+    """Tells once what it did."""
+
+    pulse = Pulse.GUARDING
+
+    def beat(self) -> Pulse:
+        heard, PutBack.pulse = self.pulse, Pulse.GUARDING
+        return heard
+
+
 def test_that_limits_were_put_back_is_heard_in_the_middle_of_a_set_as_well(state_dir, gpu):
     """As by another device's thread, while this one is being set."""
-
-    class PutBack(Unwatched):
-        pulse = Pulse.GUARDING
-
-        def beat(self) -> Pulse:
-            heard, PutBack.pulse = self.pulse, Pulse.GUARDING
-            return heard
 
     class Limits(FileLimits):
         def set_limit_w(self, uuid: str, cap_w: float) -> None:
@@ -406,13 +409,6 @@ def test_that_limits_were_put_back_is_heard_in_the_middle_of_a_set_as_well(state
 
 def test_a_limit_that_is_put_back_before_it_is_read_back_is_not_said_to_be_clamped(state_dir, gpu):
     """As the watchdog does of one that was stopped in the midst of a set."""
-
-    class PutBack(Unwatched):
-        pulse = Pulse.GUARDING
-
-        def beat(self) -> Pulse:
-            heard, PutBack.pulse = self.pulse, Pulse.GUARDING
-            return heard
 
     class Limits(FileLimits):
         def set_limit_w(self, uuid: str, cap_w: float) -> None:
