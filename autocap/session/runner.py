@@ -170,6 +170,10 @@ class Runner:
         self._safely(lambda: self._controller.close(self._clock.now()))
         return status
 
+    def stop(self) -> None:
+        """Tune no more, as a signal asked before the loop."""
+        self._obey(Order.STOP_TUNING, self._clock.now())
+
     def _plan_sample(self) -> None:
         interval_s, now_s = self._interval_s(), self._clock.now()
         self._next_s += interval_s

@@ -79,7 +79,8 @@ class LocalSampler:
         aside = self._aside
         if aside is not None and aside.is_busy:
             return aside.take() if aside.is_done() else None
-        read = partial(self._read, self._clock.now(), self._steps())
+        steps = self._steps()
+        read = partial(self._read, self._clock.now(), steps)
         if aside is None:
             return read()
         aside.begin(read)

@@ -140,6 +140,8 @@ class Tuning:
         """
         with ExitStack() as stack:
             runner, held = self._attended(lambda: self._prepare(device, stack))
+            if self._is_asked_to_stop:
+                runner.stop()
             if late:
                 self.recorder.warn(self.clock.now(), TUNED_AFTER_ALL)
             try:
@@ -169,6 +171,7 @@ class Tuning:
                 self._idle.before(self.clock.now(), self.node.read())
             find = partial(source.find, self.job.identity, waited_s if waited_s < wait_s else math.inf)
             device = self._attended(find)
+            self._heed()
             if device is not None:
                 return device
             if waited_s >= wait_s:
@@ -193,10 +196,7 @@ class Tuning:
                 if ended_s[-1] - ended_s[0] > DRIVER_AT_END_S:
                     raise DeviceError("the job has ended, and the driver has not answered still")
 
-        try:
-            return attended(work, self.clock, turn)
-        finally:
-            self._heed()
+        return attended(work, self.clock, turn)
 
     def _hear(self, signum: int | None) -> None:
         orders = [] if signum is None else [self.inbox.receive(signum, self.clock.now())]
