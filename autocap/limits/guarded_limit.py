@@ -158,11 +158,8 @@ class GuardedLimit:
 
     def unanswered(self, waited_s: float) -> Restored:
         """What is said of its limit while its driver hangs in a call."""
-        uuid, original_w, why = (
-            self._entry.uuid,
-            self._entry.original_w,
-            f"its driver has not answered for {waited_s:.0f} s",
-        )
+        uuid, original_w = self._entry.uuid, self._entry.original_w
+        why = f"its driver has not answered for {waited_s:.0f} s"
         back = "the limit found" if original_w is None else f"{original_w:g} W"
         note = f"{uuid}: whether {back} is back is not known: {why}; run `autocap restore`"
         return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=note, failure=why)

@@ -71,6 +71,15 @@ class Aside(Generic[_R]):
         self._done.set()
 
 
+def done_aside(work: Callable[[], _R], meanwhile: Callable[[], object], every_s: float) -> _R:
+    """Some work, once, as `Aside.finish` has it done."""
+    aside = Aside[_R]()
+    try:
+        return aside.finish(work, meanwhile, every_s)
+    finally:
+        aside.end()
+
+
 def one_by_one(work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """What some work yields for each, in order."""
     return [work(item) for item in items]

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from autocap.clock import Clock
 from autocap.job.signals import SignalClock
-from autocap.limits.together import Aside
+from autocap.limits.together import done_aside
 
 _R = TypeVar("_R")
 
@@ -17,8 +17,4 @@ def attended(work: Callable[[], _R], clock: Clock, turn: Callable[[int | None], 
     raises leaves the work to itself. Where time is not real, it is merely done."""
     if not isinstance(clock, SignalClock):
         return work()
-    aside = Aside[_R]()
-    try:
-        return aside.finish(work, lambda: turn(clock.wait_until(clock.now() + _TURN_S)), _TURN_S)
-    finally:
-        aside.end()
+    return done_aside(work, lambda: turn(clock.wait_until(clock.now() + _TURN_S)), _TURN_S)

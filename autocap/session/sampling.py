@@ -66,9 +66,8 @@ class LocalSampler:
             took_s = taken.t_s - taken.begun_s
             self._quickest_s = min(self._quickest_s, took_s)
             usual_s = max(_HELD_UP_S, _LONGER * self._quickest_s)
-            if took_s <= usual_s or (
-                (number == _READINGS or is_late) and (self._aside is None or took_s <= max(_LATE_S, usual_s))
-            ):
+            longest_s = math.inf if self._aside is None else max(_LATE_S, usual_s)
+            if took_s <= usual_s or ((is_late or number == _READINGS) and took_s <= longest_s):
                 self._answered(taken.begun_s)
                 return (Sample(t_s=taken.t_s, readings=taken.readings, steps=taken.steps, node=taken.node),)
         self._unanswered(began_s)

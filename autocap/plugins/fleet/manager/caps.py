@@ -9,7 +9,7 @@ from autocap.devices.base import require_inside
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.times import BEAT_APART_S
-from autocap.limits.together import Aside
+from autocap.limits.together import done_aside
 from autocap.records import GpuInfo
 from autocap.session.roles import LimitGuard
 
@@ -99,17 +99,14 @@ class Caps:
 
     def _request(self, caps_w: Sequence[float]) -> None:
         while True:
-            aside = Aside[None]()
             try:
-                aside.finish(lambda: self._guard.set_caps(caps_w), self._stay, BEAT_APART_S)
+                done_aside(lambda: self._guard.set_caps(caps_w), self._stay, BEAT_APART_S)
             except DeviceError as error:
                 if not isinstance(self._guard, Divisible) or self._guard.failed is None:
                     raise
                 self.fails(self._guard.failed, error)
             else:
                 return
-            finally:
-                aside.end()
 
     def _stay(self) -> None:
         """A driver takes its time: the limits of the others hold."""
