@@ -54,15 +54,7 @@ class KeepByCurve:
     reference: Measurement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchAnew:
-    """The job has changed meanwhile. why: in a sentence."""
-
-    why: str
-
-
 Kept = Keep | Revert | KeepByCurve
-Decision = Kept | SearchAnew
 
 
 class Outbox:

@@ -10,17 +10,8 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import (
-    Action,
-    Announce,
-    Decision,
-    Keep,
-    KeepByCurve,
-    Outbox,
-    Revert,
-    SearchAnew,
-    SetCaps,
-)
+from autocap.controller import steps
+from autocap.controller.actions import Action, Announce, KeepByCurve, Outbox, SetCaps
 from autocap.controller.deadline import Deadline
 from autocap.controller.ending import Ending
 from autocap.controller.following import Following
@@ -28,13 +19,17 @@ from autocap.controller.holding import HoldPlan
 from autocap.controller.intake import Intake
 from autocap.controller.keeping import Keeping
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.outlook import Outlook
 from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.plan import ROOM, Known, next_step
 from autocap.controller.proving import Proving
+from autocap.controller.ranking import Confirm, Move
 from autocap.controller.remembered import Remembered
 from autocap.controller.search import NewStrategy, Search
-from autocap.controller.waiting import Hopeless, Ready, Rough, Steady, Waiting
+from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep, Step
+from autocap.controller.waiting import Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.events.quote import Quote
@@ -47,10 +42,6 @@ from autocap.measurement.window import Window
 from autocap.progress import EXACT, Progress
 from autocap.records import Sample, SensorInfo
 from autocap.strategies.grid import CapGrid
-
-_MOST_BASELINES = 3  # that cannot be measured, in a row
-_ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
-
 
 OnSteps = Callable[[Sequence[float]], tuple[float, ...]]
 
@@ -86,6 +77,9 @@ class Controller:
         self._out = Outbox(original_w)
         self._proving = Proving(config, progress, self._out, sensor, grid)
         self._phase: Phase = Waiting.first(config, progress, self._out, self._proving, sensor, remembered)
+        self._search: Search | None = None  # the latest one
+        self._outlook: Outlook | None = None  # for that
+        self._is_rough = False  # its baseline
         self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
         deadline = Deadline(config, finish_s, self._intake, self._out)
@@ -180,7 +174,7 @@ class Controller:
         self._out.grant(math.inf if ceiling_w is None else ceiling_w)
         self._out.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
         try:
-            self._heed_ceiling(limits_w)
+            self._go_on(self._ceiling_moved(limits_w))
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         told = [action for action in self._out.actions if isinstance(action, Announce)]
@@ -201,24 +195,29 @@ class Controller:
         elif caps_w == tuple(self._outset.grid):
             self._out.warn(why)
         else:
-            self._outset.grid = CapGrid(caps_w)
-            self._begin_on_steps(why)
+            self._outset.grid, during = CapGrid(caps_w), self._during
+            if during in (During.BASELINE, During.NOTHING):
+                self._out.warn(why)
+            self._go_on(steps.OtherGrid(during=during, why=why))
+            self._outset.history = self._outset.seen = ()
         return self._out.actions
 
-    def _begin_on_steps(self, why: str) -> None:
+    @property
+    def _during(self) -> During:
+        """What is under way, as far as the phase tells."""
         match self._phase:
-            case Exploring(exploration=exploration) | Holding(exploration=exploration):
-                exploration.abandon(why)
-                self._tune_anew(self._phase, why)
-            case Waiting():  # a cap that was the best one before is held meanwhile
-                self._out.warn(f"tuning anew: {why}")
-                self._out.set(self._out.original_w)
-                self._await_steadiness()
-            case Baseline() | Observing() | Done():
-                self._out.warn(why)
+            case Waiting():
+                return During.WAIT
+            case Baseline():
+                return During.BASELINE
+            case Exploring():
+                return During.TRIAL
+            case Holding():
+                return During.HOLD
+            case Observing() | Done():
+                return During.NOTHING
             case _:
                 assert_never(self._phase)
-        self._outset.history = self._outset.seen = ()
 
     def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
         """This is known from now on of what electricity costs or emits, `None` for nothing; to be said as well where an
@@ -230,35 +229,18 @@ class Controller:
             if not followed:
                 search = self._phase.exploration.search
                 search.rate(self._following.usual(search.first))
-            else:
-                self._phase = self._keeping.revalued(self._phase)
+            elif self._keeping.is_unwanted(self._phase):
+                self._go_on(steps.ValueMoved(wanted=None))
         return self._out.actions
 
-    def _heed_ceiling(self, limits_w: tuple[float, ...]) -> None:
+    def _ceiling_moved(self, limits_w: tuple[float, ...]) -> CeilingMoved:
         """limits_w: that held without a cap until now."""
         match self._phase:
-            case Waiting():
-                self._phase.limited()
-            case Baseline():
-                if self._out.original_w != limits_w:
-                    self._out.set(self._out.original_w)
-                    self._start_baseline()
-            case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._keeping.lacks_baseline(
-                exploration.search
-            ):
-                exploration.abandon(_ROOM)
-                self._tune_anew(self._phase, _ROOM)
-            case Exploring(exploration=exploration):
-                self._heed(self._phase, exploration.granted())
+            case Exploring(exploration=exploration) if not self._keeping.lacks_baseline(exploration.search):
+                return exploration.under_ceiling()
             case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_unfinished:
-                self._phase = Exploring(exploration=exploration)
-                self._heed(self._phase, exploration.resume())
-            case Holding():
-                self._phase = self._keeping.limited(self._phase)
-            case Observing() | Done():
-                self._out.set(self._out.original_w)
-            case _:
-                assert_never(self._phase)
+                return CeilingMoved(during=During.HOLD, unfinished=True)
+        return CeilingMoved(during=self._during, other_limits=self._out.original_w != limits_w)
 
     def interrupted(self, t_s: float) -> list[Action]:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
@@ -333,68 +315,147 @@ class Controller:
         self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
         self._intake.begin_anew()
         self._outset.history = self._outset.seen = ()
-        self._prober.rest()
-        self._out.set(self._out.original_w)
-        self._await_steadiness()
+        self._go_on(steps.CountedAnew())
 
-    def _await_steadiness(self) -> None:
-        self._proving.end()
-        self._phase = Waiting(self._config, self._progress, self._out, self._proving)
-        self._out.enter(State.WAITING)
-
-    # The phases, in their order.
+    # What happens, and what is done about it.
 
     def _advance(self, metered: Metered) -> None:
         match self._phase:
             case Waiting():
-                self._end_waiting(self._phase, self._phase.take(metered))
+                ready = self._phase.take(metered)
+                if self._phase.baseline is not None:
+                    self._search = self._outset.search(self._phase.baseline)
+                self._go_on(ready)
             case Baseline():
                 result = self._prober.add(metered)
-                if result is not None:
-                    self._end_baseline(result)
-            case Exploring(exploration=exploration) if self._progress.changed is not None:
-                exploration.abandon(self._progress.changed)
-                self._tune_anew(self._phase, self._progress.changed)
+                self._go_on(None if result is None else self._end_baseline(result))
+            case Exploring() if self._progress.changed is not None:
+                self._go_on(steps.JobChanged(why=self._progress.changed))
             case Exploring(exploration=exploration):
-                decision = exploration.take(metered)
-                self._heed(self._phase, decision)
-                if decision is None:
-                    self._heed_end(self._phase)
+                before = self._phase
+                self._go_on(exploration.take(metered))
+                if self._phase is before and self._ending.is_near(before):
+                    self._go_on(steps.EndNear())
             case Holding():
-                self._keep(self._phase, metered)
+                self._ending.hasten(self._phase.exploration.search)
+                self._go_on(self._keeping.take(self._phase, metered, self._progress.changed))
             case Observing() | Done():
                 pass
             case _:
                 assert_never(self._phase)
 
-    def _end_waiting(self, waiting: Waiting, ready: Ready | None) -> None:
-        match ready:
-            case None:
+    def _go_on(self, happened: Happened | None) -> None:
+        """Do what is planned, until something takes its time."""
+        while happened is not None:
+            happened = self._carry_out(next_step(self._known, happened))
+
+    @property
+    def _known(self) -> Known:
+        """What the plan depends on."""
+        search = self._search
+        known = Known(
+            failed_baselines=self._failed_baselines,
+            has_room=self._out.has_room,
+            bound=self._out.is_bound,
+            observes=self._config.observe,
+            own_length=search is not None and search.has_own_length,
+        )
+        if not isinstance(self._phase, Exploring | Holding):
+            return known
+        exploration = self._phase.exploration
+        return replace(exploration.known(known), lacks_baseline=self._keeping.lacks_baseline(exploration.search))
+
+    def _carry_out(self, step: Step) -> Happened | None:
+        """Take a step; what came of it, where that is known at once."""
+        if isinstance(step, SearchStep):
+            if isinstance(self._phase, Holding):
+                self._phase = self._keeping.search_on(self._phase, step)
+            return self._exploring.exploration.carry_out(step)
+        match step:
+            case steps.GoOn():
                 pass
-            case Rough(baseline=baseline):
-                search = self._outset.search(baseline)
-                if search.has_own_length or self._out.has_room:
-                    waiting.insist()
-                else:
-                    self._begin_roughly(search)
-            case Steady(window=window, iteration_s=iteration_s):
-                self._prober.expect(iteration_s)
-                self._intake.totals.open()
-                self._measure_baseline(window)
-            case Hopeless(why=why):
+            case steps.Restart():
+                self._restart()
+            case steps.Wait(anew=anew, why=why):
+                if anew:
+                    self._wait(why)
+                elif isinstance(self._phase, Waiting):
+                    self._phase.insist()
+            case steps.MeasureBaseline(why=why):
+                self._measure_baseline(why)
+            case steps.SetUpSearch(rough=rough):
+                return self._set_up(rough=rough)
+            case steps.Observe():
+                self._observe()
+            case steps.BeginSearch():
+                return self._begin_search()
+            case steps.Hold(decision=decision):
+                self._phase = self._keeping.hold(self._exploring, decision)
+            case steps.KeepUnconfirmed():
+                decision = self._ending.keep(self._exploring.exploration)
+                self._phase = self._keeping.hold(self._exploring, decision)
+            case steps.HoldAsBefore():
+                self._phase = self._keeping.as_before(self._exploring)
+            case steps.HoldWithin():
+                self._phase = self._keeping.limited(self._holding)
+            case Move(cap_w=cap_w):
+                self._phase = self._keeping.move(self._holding, cap_w)
+            case Confirm():
+                self._phase = self._keeping.check(self._holding, step)
+            case steps.Check():
+                self._phase = self._keeping.check(self._holding)
+            case steps.End(why=why):
                 self._fail(why)
             case _:
-                assert_never(ready)
+                assert_never(step)
+        return None
 
-    def _begin_roughly(self, search: Search) -> None:
-        """Search before the baseline is known well."""
-        self._prober.expect(search.first.period_s)
-        self._intake.totals.open()
-        self._out.enter(State.BASELINE)
-        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=search.first, rough=True))
-        self._begin_search(search, rough=True)
+    @property
+    def _exploring(self) -> Exploring:
+        assert isinstance(self._phase, Exploring), self._phase
+        return self._phase
 
-    def _measure_baseline(self, steady: Window | None = None) -> None:
+    @property
+    def _holding(self) -> Holding:
+        assert isinstance(self._phase, Holding), self._phase
+        return self._phase
+
+    def _restart(self) -> None:
+        """At the limits that hold now without a cap."""
+        if isinstance(self._phase, Waiting):
+            self._phase.limited()
+            return
+        self._out.set(self._out.original_w)
+        if isinstance(self._phase, Baseline):
+            self._start_baseline()
+
+    def _wait(self, why: str | None) -> None:
+        """For a steady job, at the limits found on arrival."""
+        if why is not None:
+            self._out.warn(why)
+        self._prober.rest()
+        self._out.set(self._out.original_w)
+        self._proving.end()
+        self._phase = Waiting(self._config, self._progress, self._out, self._proving)
+        self._out.enter(State.WAITING)
+
+    def _measure_baseline(self, why: str | None) -> None:
+        """why: the search so far counts no more, and its trials go to the next one as history."""
+        steady: Window | None = None
+        match self._phase:
+            case Waiting() as waiting:
+                steady = waiting.window
+                self._prober.expect(waiting.iteration_s)
+                self._intake.totals.open()
+            case Exploring(exploration=exploration) | Holding(exploration=exploration) if why is not None:
+                exploration.abandon(why)
+                self._out.warn(f"tuning anew: {why}")
+                search = exploration.search
+                self._ending.leave(exploration)
+                self._outset.history, self._outset.seen = search.history, search.seen if why == ROOM else ()
+                self._keeping.tell()
+                self._prober.begin_anew()
+                self._out.set(self._out.original_w)
         self._phase = Baseline()
         self._out.enter(State.BASELINE)
         self._start_baseline(steady)
@@ -404,88 +465,58 @@ class Controller:
         running_s = math.inf if self._out.has_room else self._out.now_s
         self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
 
-    def _end_baseline(self, result: ProbeResult) -> None:
-        if result.measurement is not None and self._progress.confidence == "low":
-            result = replace(result, measurement=replace(result.measurement, proxy_rel_stderr=0.0))
-        if result.measurement is not None:
-            self._prober.count_by_proxy(result.measurement if result.measurement.is_relative else None)
-            self._failed_baselines = 0
-            doubt = implausible(result.measurement.power_w, result.measurement.of_gpus().power_w)
-            if doubt is not None:
-                self._out.warn(doubt)
-            self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
-            self._prober.expect(result.measurement.period_s)
-            self._begin_search(self._outset.search(result.measurement))
-            return
-        why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
-        self._failed_baselines += 1
-        if self._failed_baselines >= _MOST_BASELINES:
-            self._fail(why)
-            return
-        self._out.warn(f"{why}; waiting for steady activity again")
-        self._await_steadiness()
+    def _end_baseline(self, result: ProbeResult) -> Happened:
+        if result.measurement is None:
+            self._failed_baselines += 1
+            why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
+            return steps.BaselineEnded(failed=why)
+        baseline = result.measurement
+        if self._progress.confidence == "low":
+            baseline = replace(baseline, proxy_rel_stderr=0.0)
+        self._prober.count_by_proxy(baseline if baseline.is_relative else None)
+        self._failed_baselines = 0
+        doubt = implausible(baseline.power_w, baseline.of_gpus().power_w)
+        if doubt is not None:
+            self._out.warn(doubt)
+        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
+        self._prober.expect(baseline.period_s)
+        self._search = self._outset.search(baseline)
+        return steps.BaselineEnded()
 
-    def _begin_search(self, search: Search, *, rough: bool = False) -> None:
+    def _set_up(self, *, rough: bool) -> Happened:
         """rough: the baseline is known from a few iterations alone."""
-        outlook = self._outset.outlook(search)
-        too_short = self._outset.objection(search, outlook, self._intake.done)
-        if too_short is not None:
-            self._fail(too_short)
-            return
-        self._ending.hasten(search)
-        self._keeping.plan.begin_search(search.first, self._out.now_s, outlook.stretch)
-        if self._config.observe:
-            first_w = search.ask()
-            self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
-            self._phase = Observing()
-            self._out.enter(State.HOLDING)
-            return
-        takes_long = outlook.notice()
+        search = self._search
+        assert search is not None
+        if rough:
+            self._prober.expect(search.first.period_s)
+            self._intake.totals.open()
+            self._out.enter(State.BASELINE)
+            self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=search.first, rough=True))
+        self._is_rough, self._outlook = rough, self._outset.outlook(search)
+        objection = self._outset.objection(search, self._outlook, self._intake.done)
+        if objection is None:
+            self._ending.hasten(search)
+            self._keeping.plan.begin_search(search.first, self._out.now_s, self._outlook.stretch)
+        return steps.SearchSetUp(objection=objection)
+
+    def _observe(self) -> None:
+        assert self._search is not None
+        first_w = self._search.ask()
+        self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
+        self._phase = Observing()
+        self._out.enter(State.HOLDING)
+
+    def _begin_search(self) -> Happened | None:
+        assert self._search is not None
+        assert self._outlook is not None
+        takes_long = self._outlook.notice()
         if takes_long is not None:
             self._out.warn(takes_long)
         totals = self._intake.totals
         since = totals.tally(self._out.now_s) if self._keeping.plan.searches > 1 else None
-        exploration = self._outset.exploration(search, outlook, totals, since, rough=rough)
+        exploration = self._outset.exploration(self._search, self._outlook, totals, since, rough=self._is_rough)
         self._phase = Exploring(exploration=exploration)
-        self._heed(self._phase, exploration.begin())
-
-    def _heed(self, phase: Exploring, decision: Decision | None) -> None:
-        match decision:
-            case None:
-                pass
-            case Keep() | Revert() | KeepByCurve():
-                self._phase = self._keeping.hold(phase, decision)
-            case SearchAnew(why=why):
-                self._tune_anew(phase, why)
-            case _:
-                assert_never(decision)
-
-    def _heed_end(self, phase: Exploring) -> None:
-        """Keep what is best so far where the job ends before the search can."""
-        kept = self._ending.keep(phase)
-        if kept is not None:
-            phase.exploration.abandon(events.JOB_ENDED)
-            self._prober.rest()
-            self._heed(phase, kept)
-
-    def _keep(self, holding: Holding, metered: Metered) -> None:
-        self._ending.hasten(holding.exploration.search)
-        after = self._keeping.take(holding, metered, self._progress.changed)
-        if isinstance(after, str):
-            self._tune_anew(holding, after)
-        else:
-            self._phase = after
-
-    def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:
-        """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
-        self._out.warn(f"tuning anew: {why}")
-        search = phase.exploration.search
-        self._ending.leave(phase.exploration)
-        self._outset.history, self._outset.seen = search.history, search.seen if why == _ROOM else ()
-        self._keeping.tell()
-        self._prober.begin_anew()
-        self._out.set(self._out.original_w)
-        self._measure_baseline()
+        return exploration.carry_out(steps.NextTrial())
 
     def _fail(self, why: str) -> None:
         self._out.warn(why)

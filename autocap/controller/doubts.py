@@ -160,13 +160,15 @@ class Doubts:
                 return Doubt(why=f"measured again, it showed {apart} per iteration", withdraws=True)
         return None
 
-    def again(self, cap_w: float) -> bool:
-        """Note that the trials of a cap count no more; whether that is so for the second time."""
-        before = cap_w in self._withdrawn
+    def was_withdrawn(self, cap_w: float) -> bool:
+        """Whether trials of a cap, watts, count no more."""
+        return cap_w in self._withdrawn
+
+    def withdrawn(self, cap_w: float) -> None:
+        """Note that they do not."""
         self._withdrawn.add(cap_w)
         self._sure.discard(cap_w)
         self._multiples.discard(cap_w)
-        return before
 
 
 def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:

@@ -91,6 +91,8 @@ class Ending:
         self._searched = False
         self._before: str | None = None  # the best cap of a search that the job has left behind
         self._look_s = 0.0  # when to look again whether something is to be kept
+        self._best: Best | None = None  # that is to be kept as the end is near
+        self._best_left_s = 0.0
 
     def hasten(self, search: Search) -> None:
         """A search begins, or may: have trials take no more than their part of what is left of the job, where that is
@@ -106,23 +108,26 @@ class Ending:
         """The search is left behind, as the job has changed."""
         self._before = self._named(exploration)
 
-    def keep(self, phase: Exploring) -> Keep | None:
-        """The best cap so far, unconfirmed, where the job ends before a confirmation would, and the cap is better
-        beyond doubt; `None` in any other case."""
+    def is_near(self, phase: Exploring) -> bool:
+        """Whether the job ends before a confirmation would, and a cap is better beyond doubt."""
         exploration, search = phase.exploration, phase.exploration.search
         if phase.held_w is not None or not (exploration.is_undecided and exploration.is_anchored):
-            return None
+            return False
         left_s = self._left_s(search.first)
         if left_s is None or left_s > _AMPLE * self._confirmation_s(search) or self._out.now_s < self._look_s:
-            return None
+            return False
         search.is_full = self._prober.may_wander  # what was tried is confirmed while there is time
         if left_s > self._confirmation_s(search):
-            return None
+            return False
         self._look_s = self._out.now_s + _LOOK_EVERY_S
-        best = Best.of(exploration)
-        if best is None or not best.is_clear(search) or not self._out.allows(best.cap_w):
-            return None
-        caps_w = self._out.every(best.cap_w)
+        self._best, self._best_left_s = Best.of(exploration), left_s
+        return self._best is not None and self._best.is_clear(search) and self._out.allows(self._best.cap_w)
+
+    def keep(self, exploration: Exploration) -> Keep:
+        """The best cap so far, unconfirmed."""
+        search, best, left_s = exploration.search, self._best, self._best_left_s
+        assert best is not None
+        exploration.abandon(events.JOB_ENDED)
         self._out.announce(
             events.Decided(
                 t_s=self._out.now_s,
@@ -137,7 +142,8 @@ class Ending:
             )
         )
         again_s = _AGAIN * max(left_s, self._confirmation_s(search))
-        return Keep(caps_w=caps_w, reference=best.measurement, again_s=again_s)
+        self._prober.rest()
+        return Keep(caps_w=self._out.every(best.cap_w), reference=best.measurement, again_s=again_s)
 
     def tell(self, phase: Phase, *, of_job: bool) -> None:
         """Say why nothing was decided. of_job: the job has ended, and not its tuning alone."""

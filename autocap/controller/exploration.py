@@ -1,13 +1,13 @@
-"""SEARCHING and CONFIRMING: from a measured baseline to a decision."""
+"""SEARCHING and CONFIRMING: carries out what the plan says of a search, and tells what came of it."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import bounded
-from autocap.controller.actions import Decision, Keep, Kept, Outbox, SearchAnew
+from autocap.controller import bounded, steps
+from autocap.controller.actions import Keep, Kept, Outbox
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import (
@@ -24,9 +24,10 @@ from autocap.controller.comparison import (
 )
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
+from autocap.controller.plan import Known
 from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
-from autocap.controller.steps import Anchoring, AtTrial, Confirming, Step, TrialStage
+from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep
 from autocap.events import State
 from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
@@ -40,15 +41,26 @@ _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a ca
 _CLOSE_S = 240.0  # a window that is to have a small error
 _ROUNDS_BESIDE_OTHERS = 3  # of a confirmation where a burst of other work may take up a window
 _MOST_AGAIN = 3  # a search that a confirmation sends on
-_ALREADY = "the limit found on arrival is already the best"
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 _DEAR = "it costs more time than the ceiling of the budget does"
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirming:
+    """A cap in turn with the baseline. held: it holds already, and is only checked."""
+
+    comparison: Comparison
+    held: bool
+
+
+UnderWay = None | steps.TryCap | steps.BaselineAgain | Confirming | Balancing
+
+
 class Exploration:
     """One search and its confirmation. budget: what trials may cost the job in time. stretch: how many times as long
-    as usual trials are. judged: what was last held against the baseline, and how it was found."""
+    as usual trials are. judged: what was last held against the baseline, and how it was found. before: what was decided
+    before the strategy asked for more; `None` in a search of its own."""
 
     def __init__(
         self,
@@ -70,23 +82,92 @@ class Exploration:
             Doubts(search),
             Revisits(stretch, outbox.now_s, patience=_PATIENCE if rough else 1.0),
         )
-        self._step: Step = None
+        self._under_way: UnderWay = None
+        self._saves_up = False  # for the trial that is under way, at the limit found on arrival
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
         self._rough, self._told = rough, Announcer(search, outbox)
         self.judged: Judgement | None = None
+        self.before: Kept | None = None
         self._window_error: float | None = None  # of a check
-        self._then: Kept | None = None
         self._decided_again, self._looks_changed = 0, False
         self._is_cut = False  # the trial under way, for want of savings
+        self._has_recommended = False  # just now
+        self._doubt: tuple[float, Doubt] | None = None  # of a cap, watts, to be told
         self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
         self._ended_at_w: float | None = None  # the ceiling under which it ended by its curve
         self._under: SlowdownBudget | None = None  # while the limits found may not hold
 
-    def begin(self) -> Decision | None:
-        """Start the search; a decision where there is nothing to try."""
-        self._out.enter(State.SEARCHING)
-        return self._next_trial()
+    def known(self, known: Known) -> Known:
+        """The same, with what the search adds to it."""
+        return replace(
+            known,
+            rough=self._rough,
+            baseline_holds=self.is_anchored,
+            baseline_due=self._revisits.due(self._out.now_s),
+            limits_slowdown=self.search.metric.max_slowdown is not None,
+            blind=self.search.blind,
+            confirmed_w=None if self._confirmed is None else max(self._confirmed[0]),
+            before=self.before,
+        )
+
+    def carry_out(self, step: SearchStep) -> Happened | None:
+        """Take a step; what came of it, where that is known at once."""
+        if self._has_recommended and not isinstance(step, steps.BaselineAgain):
+            self._told.predictions()
+        self._has_recommended = False
+        match step:
+            case steps.NextTrial():
+                if (
+                    self._under_way is not None
+                ):  # else what is held may be being measured
+                    self._prober.rest()
+                self._search_on(None)
+                return steps.Asked(cap_w=self.search.ask() if self._out.allows(self.search.grid[0]) else None)
+            case steps.TryCap():
+                self._search_on(step)
+                if not step.announced:
+                    self._told.trial(step.cap_w)
+                self._start_trial(step.cap_w)
+            case steps.BaselineAgain():
+                self._search_on(step)
+                # One that was rough is only to be a better one, as the confirmation measures it again.
+                is_brief = self._rough and step.then_w is not None
+                self._measure(self._out.original_w, brief(self._window_rules) if is_brief else None)
+            case steps.AskForBest():
+                self._has_recommended, cap_w = True, self.search.recommend()
+                uncapped = cap_w is not None and self._out.every(cap_w) == self._out.original_w
+                return steps.Recommended(cap_w=cap_w, uncapped=uncapped)
+            case steps.ConfirmBest(cap_w=cap_w):
+                before = self._under_way
+                if isinstance(before, Confirming):
+                    self._confirm(self._out.every(cap_w), held=before.held)
+                else:
+                    self._confirm(self._out.every(cap_w), self._shown(cap_w))
+            case steps.NextWindow():
+                assert isinstance(self._under_way, Confirming)
+                self._measure_next(self._under_way.comparison)
+            case steps.KeepConfirmed():
+                return self._keep()
+            case steps.KeepNone(why=why, unsure=unsure):
+                return steps.Decided(decision=self._told.put_back(why, self.search.baseline, unsure=unsure))
+            case steps.KeepByCurve():
+                return self._keep_by_curve()
+            case steps.BalanceGpus():
+                self._balance()
+            case _:
+                assert_never(step)
+        self._tell_doubt()
+        return None
+
+    def settle(self) -> None:
+        """Something is held from now on."""
+        self._under_way = self.before = None
+
+    def _search_on(self, under_way: UnderWay) -> None:
+        self._under_way, self._saves_up = under_way, False
+        if self._out.state is not State.SEARCHING:
+            self._out.enter(State.SEARCHING)
 
     def check(self, caps_w: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
         """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
@@ -96,49 +177,41 @@ class Exploration:
 
     def stop_confirming(self) -> Comparison | None:
         """Nothing more is confirmed for now; the windows that were measured, `None` where there are none."""
-        found = self._step.comparison if isinstance(self._step, Confirming) else None
-        self._step = None
+        found = self._under_way.comparison if isinstance(self._under_way, Confirming) else None
+        self._under_way = None
         self._prober.rest()
         return found if found is not None and found.begun else None
 
-    def go_on(self, cap_w: float, then: Kept) -> None:
-        """Try a cap, watts, that the strategy has asked for after its search, and what else it asks for; then decide
-        what was decided before."""
-        self._then = then
-        self._out.enter(State.SEARCHING)
-        self._revisit(cap_w)
+    def take(self, metered: Metered) -> Happened | None:
+        """Take in a sample; what has ended by it."""
+        if isinstance(self._under_way, Balancing):
+            happened = self._under_way.take(metered)
+            if happened is not None:
+                self._under_way = None
+            return happened
+        if isinstance(self._under_way, steps.TryCap) and self._saves_up:
+            self._start_trial(self._under_way.cap_w)
+        result = self._prober.add(metered)
+        if result is None and metered.marks and self._overspent():
+            self._is_cut = True
+            result = self._prober.cut(_SPENT if self._budget.saved_s(self._out.now_s) < 0 else _DEAR)
+        return None if result is None else self._ended(result)
 
-    def take(self, metered: Metered) -> Decision | None:
-        """Take in a sample; a decision once there is one."""
-        if isinstance(self._step, Balancing):
-            decision = self._step.take(metered)
-        else:
-            if isinstance(self._step, AtTrial) and self._step.stage is TrialStage.SAVING_UP:
-                self._start_trial(self._step.cap_w)
-            result = self._prober.add(metered)
-            if result is None and metered.marks and self._overspent():
-                self._is_cut = True
-                result = self._prober.cut(_SPENT if self._budget.saved_s(self._out.now_s) < 0 else _DEAR)
-            decision = None if result is None else self._end(result)
-        if decision is not None:
-            self._step = None
-        return decision
-
-    def _end(self, result: ProbeResult) -> Decision | None:
-        """What the step measured has come to an end."""
-        match self._step:
-            case AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING):
-                return self._end_revisit(cap_w, result)
-            case AtTrial(cap_w=cap_w):
+    def _ended(self, result: ProbeResult) -> Happened:
+        """What was measured has come to an end."""
+        match self._under_way:
+            case steps.TryCap(cap_w=cap_w):
                 return self._end_trial(cap_w, result)
-            case Anchoring():
-                return self._end_anchoring(result)
+            case steps.BaselineAgain(then_w=None):
+                return self._end_rough_baseline(result)
+            case steps.BaselineAgain():
+                return self._end_revisit(self._under_way, result)
             case Confirming():
-                return self._end_window(self._step, result)
+                return self._end_window(self._under_way, result)
             case None | Balancing():
-                raise AssertionError(f"nothing was being measured: {self._step}")
+                raise AssertionError(f"nothing was being measured: {self._under_way}")
             case _:
-                assert_never(self._step)
+                assert_never(self._under_way)
 
     @property
     def saved_s(self) -> float:
@@ -154,65 +227,46 @@ class Exploration:
     @property
     def is_undecided(self) -> bool:
         """Whether it has come to no cap yet, and goes on from none."""
-        return self._then is None and not isinstance(self._step, Balancing)
+        return self.before is None and not isinstance(self._under_way, Balancing)
 
     @property
     def trial_so_far(self) -> Measurement | None:
         """What the trial under way has shown, as at the search's first baseline; `None` where none is, or too little
         was seen of it."""
-        trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
-        shown = self._prober.so_far if trying else None
+        shown = self._prober.so_far if self._trying_w is not None else None
         return None if shown is None else self.search.at_first(shown)
 
-    def resume(self) -> Decision | None:
-        """Go on where the search had ended by its curve alone, now that its baseline's limits may hold again, or caps
-        may that nothing is known of."""
-        self.search.restrict(self._out.ceiling_w)
-        self._out.enter(State.SEARCHING)
-        return self._next_trial()
+    @property
+    def _trying_w(self) -> float | None:
+        """The cap of the trial that is being measured, watts."""
+        trial = self._under_way
+        return trial.cap_w if isinstance(trial, steps.TryCap) and not self._saves_up else None
 
-    def granted(self) -> Decision | None:
-        """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
-        with what it has shown, if that is anything."""
+    def under_ceiling(self) -> CeilingMoved:
+        """There is another ceiling: what it meets. A trial above it ends, and counts with what it has shown, if that is
+        anything."""
         before_w, changed = self.search.top_w, self.search.restrict(self._out.ceiling_w)
-        match self._step:
-            case AtTrial(stage=TrialStage.SAVING_UP) if changed:
-                return self._next_trial()
-            case AtTrial(cap_w=cap_w, stage=stage):
-                return self._trial_under_ceiling(cap_w, stage, free=cap_w == before_w)
-            case Anchoring() | Confirming():
-                confirms_w = max(self._step.comparison.outer_w) if isinstance(self._step, Confirming) else 0.0
-                if self.is_anchored and self._out.allows(confirms_w):
-                    return None
-                self._prober.rest()
-                self._out.enter(State.SEARCHING)
-                return self._next_trial()
+        match self._under_way:
+            case steps.TryCap(cap_w=cap_w) | steps.BaselineAgain(then_w=float(cap_w)):
+                during = During.SAVING_UP if self._saves_up else During.TRIAL
+                during = During.BASELINE_AGAIN if isinstance(self._under_way, steps.BaselineAgain) else during
+                # A ceiling costs nothing to try, but what is above it by now does.
+                allowed = self._out.allows(cap_w) and not (cap_w == before_w and cap_w != self.search.top_w)
+                if not allowed and during is During.TRIAL:
+                    self._cut_above(cap_w)
+                if not allowed:
+                    self._doubts.drop()
+                return CeilingMoved(during=during, cap_w=cap_w, allowed=allowed, other_caps=changed)
+            case steps.BaselineAgain():
+                return CeilingMoved(during=During.CONFIRMATION)
+            case Confirming(comparison=comparison):
+                return CeilingMoved(during=During.CONFIRMATION, allowed=self._out.allows(max(comparison.outer_w)))
             case Balancing(common_w=common_w):
-                if self._out.allows(common_w):
-                    return None
-                self.abandon(f"{common_w:g} W may not be held any more")
-                self._prober.rest()
-                return self._keep_by_curve()
+                return CeilingMoved(during=During.PER_GPU, cap_w=common_w, allowed=self._out.allows(common_w))
             case None:
-                return None
+                return CeilingMoved(during=During.TRIAL)
             case _:
-                assert_never(self._step)
-
-    def _trial_under_ceiling(self, cap_w: float, stage: TrialStage, *, free: bool) -> Decision | None:
-        allowed = self._out.allows(cap_w) and not (free and cap_w != self.search.top_w)  # what it costs has risen
-        if not allowed and stage is TrialStage.TRYING:
-            self._cut_above(cap_w)
-        if allowed and (stage is TrialStage.TRYING or (stage is TrialStage.REVISITING and self.is_anchored)):
-            return None
-        self._prober.rest()
-        if allowed and stage is TrialStage.REVISITING:
-            self._announce_trial(cap_w)
-            return None
-        if allowed:
-            self._start_trial(cap_w)
-            return None
-        self._doubts.drop()
-        return self._next_trial()
+                assert_never(self._under_way)
 
     def _cut_above(self, cap_w: float) -> None:
         """The trial of a cap ends, as it may not hold any more."""
@@ -242,68 +296,36 @@ class Exploration:
     def abandon(self, reason: str) -> None:
         """Nothing more is measured, as the job or its tuning has come to an end. A trial that was under way is left
         out: it has not failed, and nobody knows what it would have shown."""
-        match self._step:
-            case Balancing():
-                self._step.abandon(reason)
-            case None | AtTrial() | Anchoring() | Confirming():
-                pass
-            case _:
-                assert_never(self._step)
-        self._step = None
+        if isinstance(self._under_way, Balancing):
+            self._under_way.abandon(reason)
+        self._under_way = None
 
     # Searching.
 
-    def _next_trial(self) -> Decision | None:
-        cap_w = self.search.ask() if self._out.allows(self.search.grid[0]) else None
-        if cap_w is None:
-            return self._end_search()
-        if self._revisits.due(self._out.now_s):
-            self._revisit(cap_w)
-        else:
-            self._announce_trial(cap_w)
-        return None
-
-    def _revisit(self, cap_w: float) -> None:
-        """Measure the baseline again, where it may be, and then a cap."""
-        if not self.is_anchored:
-            self._announce_trial(cap_w)
-            return
-        self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
-        # One that was rough is only to be a better one, as the confirmation measures it again.
-        self._measure(self._out.original_w, brief(self._window_rules) if self._rough else None)
-
-    def _announce_trial(self, cap_w: float) -> None:
-        self._told.trial(cap_w)
-        self._start_trial(cap_w)
-
-    def _end_revisit(self, cap_w: float, result: ProbeResult) -> Decision | None:
+    def _end_revisit(self, step: steps.BaselineAgain, result: ProbeResult) -> Happened:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         moved = None
         if result.measurement is not None and self._rough:
             self._anchor(result.measurement, rough=self._doubts.is_pending)  # a burst may go on
         elif result.measurement is not None:
             changed = self._changed_to(result.measurement)
-            if changed is not None and not self._is_sure_of_change():
-                self._revisit(cap_w)
-                return None
             if changed is not None:
-                return SearchAnew(why=changed)
+                return self._look_again(changed, step.then_w)
             self._looks_changed = False
             moved = self._told.baseline(result.measurement)
         self._revisits.made(self._out.now_s, moved)
-        self._announce_trial(cap_w)
-        return None
+        return steps.BaselineSeen(then_w=step.then_w)
 
     def _changed_to(self, baseline: Measurement) -> str | None:
         """Why the baseline is that of another job; `None` where it is not, or where the machine wanders, and each trial
         has a baseline of its own time."""
         return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
 
-    def _is_sure_of_change(self) -> bool:
-        """Whether the baseline was another one the last time, too: a single look at it may be off, as where other work
-        comes in a burst, and costs itself, not the search."""
-        before, self._looks_changed = self._looks_changed, True
-        return before
+    def _look_again(self, changed: str, cap_w: float | None) -> Happened:
+        """It is sure where the baseline was another one the last time, too: a single look at it may be off, as where
+        other work comes in a burst, and costs itself, not the search."""
+        sure, self._looks_changed = self._looks_changed, True
+        return steps.JobChanged(why=changed, sure=sure, then_w=cap_w)
 
     def _anchor(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough, and is known better; whether trials do not count for that. One that was off costs
@@ -320,11 +342,11 @@ class Exploration:
         if cap_w != self.search.top_w:
             self._heed_cost()
         short = [one for one in self._budgets(cap_w) if one.saved_s(self._out.now_s) < one.needed_s(cap_w)]
+        self._saves_up = bool(short)
         if short:
-            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
+            self._prober.rest()
             self._out.set(self._out.original_w if self._budget in short else self._out.every(self._best_w))
             return
-        self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
         rules = replace(self.search.rules(cap_w, self._paced), level=self._rough and not self.search.history)
@@ -334,9 +356,8 @@ class Exploration:
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
-        if not isinstance(self._step, AtTrial) or self._step.stage is not TrialStage.TRYING:
-            return False
-        return any(one.saved_s(self._out.now_s) < 0 for one in self._budgets(self._step.cap_w))
+        cap_w = self._trying_w
+        return cap_w is not None and any(one.saved_s(self._out.now_s) < 0 for one in self._budgets(cap_w))
 
     def _budgets(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
         """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that."""
@@ -361,23 +382,21 @@ class Exploration:
         else:
             self._under.beside(held, self._out.now_s)
 
-    def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
+    def _end_trial(self, cap_w: float, result: ProbeResult) -> Happened:
         if result.measurement is None and self._is_cut:
             self._is_cut = False
             for budget in self._budgets(cap_w):
                 budget.cut(cap_w)
-            self._start_trial(cap_w)
-            return None
+            return steps.SavingsSpent(cap_w=cap_w)
         self._is_cut = False
         trial = result.as_trial(cap_w, self._progress.trouble)
-        self._step = None
+        self._under_way = None
         self.search.widen(*self._prober.least_errors)
         bursts = not (self._inferred or self._prober.is_quiet)
         settled = self._doubts.beside_others(trial) if bursts else None
         doubt = None if settled is not None else self._doubts.raised(trial, inferred=self._inferred)
         if doubt is not None:
-            self._repeat(cap_w, doubt)
-            return None
+            return self._doubted(cap_w, doubt)
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried(may_wander=self._prober.may_wander)
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
@@ -394,79 +413,58 @@ class Exploration:
             self._withdraw(one.cap_w, one.why)
         if self.search.blind:
             self._out.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
-            return self._end_search()
-        return self._next_trial()
+        return steps.TrialEnded(blind=self.search.blind)
 
     @property
     def _inferred(self) -> bool:
         """Whether iterations are only taken for such, so that one may be a part or a multiple of the job's."""
         return self._progress.kind == "period"
 
-    def _repeat(self, cap_w: float, doubt: Doubt) -> bool:
-        """Measure a cap once more, after the baseline; whether what was measured of it is withdrawn once again."""
-        self._revisit(cap_w)
-        if doubt.withdraws:
-            return self._withdraw(cap_w, doubt.why)
-        self._out.warn(f"{doubt.why}; that is measured again before it counts")
-        return False
+    def _doubted(self, cap_w: float, doubt: Doubt) -> Happened:
+        """A cap is to be measured once more, after the baseline. What was measured of it may not count any more."""
+        self._doubt = cap_w, doubt
+        return steps.Doubted(cap_w=cap_w, why=doubt.why)
 
-    def _leave_out(self, cap_w: float, why: str) -> Decision | None:
+    def _tell_doubt(self) -> None:
+        """Once what follows from it has begun."""
+        found, self._doubt = self._doubt, None
+        if found is not None and found[1].withdraws:
+            self._withdraw(found[0], found[1].why)
+        elif found is not None:
+            self._out.warn(f"{found[1].why}; that is measured again before it counts")
+
+    def _leave_out(self, cap_w: float, why: str) -> None:
         """Go on without a cap that shows something else each time: it costs itself, not the search."""
-        self._prober.rest()
         self._doubts.drop()
         trial = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=f"it could not be confirmed: {why}")
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
         self.search.tell(trial)
-        return self._next_trial()
 
-    def _withdraw(self, cap_w: float, why: str) -> bool:
-        """What was measured of a cap does not count any more; whether it did not once before."""
+    def _withdraw(self, cap_w: float, why: str) -> None:
+        """What was measured of a cap does not count any more."""
         self._trial = None
         self._out.announce(events.TrialWithdrawn(t_s=self._out.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why))
         self.search.withdraw(cap_w)
         for budget in self._budgets(cap_w):
             budget.forget(cap_w)
-        return self._doubts.again(cap_w)
+        self._doubts.withdrawn(cap_w)
 
-    def _keep_by_curve(self) -> Decision:
+    def _keep_by_curve(self) -> Happened:
+        if isinstance(self._under_way, Balancing):
+            self.abandon(f"{self._under_way.common_w:g} W may not be held any more")
+            self._prober.rest()
         curve, self._ended_at_w = self.search.curve, max(self._out.original_w)
         self._told.predictions()
-        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self.search.metric))
+        best_w = curve.best_w(self._ended_at_w, self.search.metric)
+        return steps.Decided(decision=self._told.by_curve(curve, best_w))
 
-    def _end_search(self) -> Decision | None:
-        then, self._then = self._then, None
-        if then is not None:
-            return then
-        if not self.is_anchored:
-            return self._keep_by_curve()
-        cap_w = self.search.recommend()
-        if self._rough and (cap_w is None or self._out.every(cap_w) == self._out.original_w):
-            self._step = Anchoring()
-            self._measure(self._out.original_w)
-            return None
-        self._told.predictions()
-        if cap_w is None:
-            # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
-            unsure = self.search.blind or self.search.metric.max_slowdown is not None
-            return self._told.put_back(
-                "no cap that was tried is allowed and better", self.search.baseline, unsure=unsure
-            )
-        if self._out.every(cap_w) == self._out.original_w:
-            reason = "what the budget gives is already the best" if self._out.is_bound else _ALREADY
-            return self._told.put_back(reason, self.search.baseline, unsure=False)
-        if self._confirmed is not None and self._confirmed[0] == self._out.every(cap_w):
-            self.judged = self._confirmed[1]
-            return self._keep(*self._confirmed, held=False)
-        self._confirm(self._out.every(cap_w), self._shown(cap_w))
-        return None
-
-    def _end_anchoring(self, result: ProbeResult) -> Decision | None:
+    def _end_rough_baseline(self, result: ProbeResult) -> Happened:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
-            return self._told.put_back(why, self.search.baseline, unsure=True)
+            return steps.BaselineSeen(then_w=None, failed=why)
         self._anchor(result.measurement)
         self._revisits.made(self._out.now_s, None)
-        return self._next_trial()
+        return steps.BaselineSeen(then_w=None)
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -487,7 +485,7 @@ class Exploration:
         if self._out.state is not State.CONFIRMING:
             self._out.enter(State.CONFIRMING)
         comparison = begun or Comparison(caps_w, self._out.original_w, shown)
-        self._step = Confirming(comparison=comparison, held=held)
+        self._under_way = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 
     def _measure_next(self, comparison: Comparison) -> None:
@@ -498,57 +496,44 @@ class Exploration:
             rules = between(rules, comparison, self.search.baseline, self.search.metric)
         self._measure(comparison.next_w, rules)
 
-    def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
-        comparison = step.comparison
+    def _end_window(self, step: Confirming, result: ProbeResult) -> Happened:
+        comparison, cap_w = step.comparison, max(step.comparison.outer_w)
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
-            return self._told.put_back(why, self.search.baseline, unsure=True)
+            return steps.Judged(ruling=Ruling.NOT_BETTER, why=why)
         if self._inferred and not step.held and not comparison.inner_next:
-            wrong = self._doubts.contradiction(max(comparison.outer_w), result.measurement)
+            wrong = self._doubts.contradiction(cap_w, result.measurement)
+            if wrong is not None and self._doubts.was_withdrawn(cap_w):
+                self._withdraw(cap_w, wrong.why)
+                self._leave_out(cap_w, wrong.why)
+                return steps.MoreKnown()
             if wrong is not None:
-                self._out.enter(State.SEARCHING)
-                if self._repeat(max(comparison.outer_w), wrong):
-                    return self._leave_out(max(comparison.outer_w), wrong.why)
-                return None
+                return self._doubted(cap_w, wrong)
         comparison.add(result.measurement)
         found = judge(comparison, self.search.metric, fewest=1 if self._prober.is_quiet else _ROUNDS_BESIDE_OTHERS)
         if found is None:
-            self._measure_next(comparison)
-            return None
+            return steps.WindowEnded()
         baseline = self._prober.widened(found.alone[1])
         if self._rough:
             another = self._anchor(baseline, comparison.fresh)
             self._revisits.made(self._out.now_s, None)
             if another:
-                self._out.enter(State.SEARCHING)
-                return self._next_trial()
+                return steps.MoreKnown()
         else:
             changed = self._changed_to(baseline)
-            if changed is not None and not self._is_sure_of_change():
-                self._out.enter(State.SEARCHING)
-                self._revisit(max(comparison.outer_w))
-                return None
             if changed is not None:
-                return SearchAnew(why=changed)
+                return self._look_again(changed, cap_w)
         self.judged = found
         if not step.held and self._decides_again(comparison, found):
-            self._out.enter(State.SEARCHING)
-            return self._next_trial()
+            return steps.MoreKnown()
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
-            self._refused.add(max(comparison.outer_w))
+            self._refused.add(cap_w)
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:
-                self._confirm(self._out.every(other_w), held=step.held)
-                return None
+                return steps.Judged(ruling=found.ruling, why=found.reason, runner_up_w=other_w)
         self.search.rebase(baseline)
-        match found.ruling:
-            case Ruling.BETTER:
-                return self._keep(comparison.outer_w, found, held=step.held)
-            case Ruling.NOT_BETTER | Ruling.TOO_SLOW:
-                return self._told.put_back(found.reason, baseline, unsure=True)
-            case _:
-                assert_never(found.ruling)
+        return steps.Judged(ruling=found.ruling, why=found.reason)
 
     def _decides_again(self, comparison: Comparison, found: Judgement) -> bool:
         """Whether what the confirmation has shown, of the baseline and of the cap, makes another decision of the one
@@ -586,7 +571,7 @@ class Exploration:
         """rules: when it ends, instead of those of any window."""
         self._out.set(caps_w)
         rules = rules or self._window_rules
-        repeated = isinstance(self._step, Confirming)
+        repeated = isinstance(self._under_way, Confirming)
         decided = self._is_timed if repeated else self.search.decided
         self._prober.start(caps_w, self.search.cost, rules, decided=decided, repeated=repeated)
 
@@ -604,16 +589,26 @@ class Exploration:
         own_length = self.search.has_own_length
         return self._prober.rules if own_length else self._prober.paced(self._out.now_s)
 
-    def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
-        """held: the caps hold already, and were only looked at again."""
-        self._told.kept(caps_w, found)
-        if self._config.per_gpu and not held:
-            hindered = hindrance(self._out.original_w, self._progress)
-            if hindered is None:
-                config = replace(self._config, metric=self.search.metric)
-                self._step = Balancing.after(
-                    found.measurement, self.search, config, self._prober, self._out, self._budget
-                )
-                return self._step.begin()
+    def _keep(self) -> Happened:
+        """What was confirmed just now, or before the search went on."""
+        held = False
+        if isinstance(self._under_way, Confirming):
+            caps_w, held = self._under_way.comparison.outer_w, self._under_way.held
+        else:
+            assert self._confirmed is not None
+            caps_w, self.judged = self._confirmed
+        assert self.judged is not None
+        self._told.kept(caps_w, self.judged)
+        wanted = self._config.per_gpu and not held
+        hindered = hindrance(self._out.original_w, self._progress) if wanted else None
+        if hindered is not None:
             self._out.warn(hindered)
-        return Keep(caps_w=caps_w, reference=found.alone[0])
+        decision = Keep(caps_w=caps_w, reference=self.judged.alone[0])
+        return steps.Decided(decision=decision, balances=wanted and hindered is None)
+
+    def _balance(self) -> None:
+        assert self.judged is not None
+        config = replace(self._config, metric=self.search.metric)
+        common = self.judged.measurement
+        self._under_way = Balancing.after(common, self.search, config, self._prober, self._out, self._budget)
+        self._under_way.begin()

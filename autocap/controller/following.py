@@ -12,7 +12,7 @@ what it has when it is wanted again. What comes of it is ranked once more, by th
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol, assert_never
 
@@ -23,7 +23,7 @@ from autocap.controller.comparison import Caps, Comparison, Judgement, Ruling
 from autocap.controller.deadline import Deadline
 from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import SAME_S, Quotes
-from autocap.controller.ranking import Confirm, Move, Ranking
+from autocap.controller.ranking import Confirm, Move, Ranking, TryOut
 from autocap.controller.search import Search
 from autocap.events.quote import CARBON, KINDS, PRICE, Quote
 from autocap.metrics import Metric
@@ -50,14 +50,7 @@ class Explored(Protocol):
     def is_anchored(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TryOut:
-    """A cap, watts, is worth a trial."""
-
-    cap_w: float
-
-
-Step = Move | Confirm | TryOut | None
+Wanted = Move | Confirm | TryOut | None
 
 
 class Following:
@@ -191,7 +184,7 @@ class Following:
             most, usual = exploration.search.metric.max_slowdown, self.usual(exploration.search.first)
             exploration.search.rate(replace(usual, max_slowdown=most))
 
-    def look(self, exploration: Explored, held_w: Caps) -> Step:
+    def look(self, exploration: Explored, held_w: Caps) -> Wanted:
         """What to do now with the caps that are held, watts per device; `None`: nothing. At most one change in an
         interval: where what was confirmed was not kept, the best of those that are known is held."""
         quotes = self._followed
@@ -204,7 +197,7 @@ class Following:
         self._held_w = self._held_w if again else held_w
         self._now_by = metric = self._now(quotes, exploration)
         exploration.search.rate(metric)
-        asked: Step = None if again else self._asked_for(exploration, metric)
+        asked: Wanted = None if again else self._asked_for(exploration, metric)
         step = asked or self._ranking(exploration, quotes).move(max(held_w), known_only=again)
         match step:
             case None:

@@ -2,15 +2,15 @@
 that move."""
 
 from dataclasses import replace
-from typing import assert_never
 
 from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
 from autocap.controller.ceiling import Ceiling
-from autocap.controller.following import Following, TryOut
+from autocap.controller.following import Following
 from autocap.controller.holding import HoldPlan
 from autocap.controller.phases import Exploring, Holding
-from autocap.controller.ranking import Confirm, Move
+from autocap.controller.ranking import Confirm
 from autocap.controller.search import Search
+from autocap.controller.steps import BaselineAgain, CheckDue, Happened, JobChanged, SearchStep, TryCap, ValueMoved
 from autocap.events import State
 from autocap.measurement.metering import Metered
 from autocap.measurement.prober import Prober
@@ -31,6 +31,7 @@ class Keeping:
     def hold(self, phase: Exploring, decision: Kept) -> Holding:
         """What a search or a check has come to."""
         exploration, checked = phase.exploration, phase.held_w is not None
+        exploration.settle()
         decision = self._following.settled(exploration, decision, checked=checked)
         caps_w = self._ceiling.held(decision, exploration.search)
         self._out.set(caps_w)
@@ -42,39 +43,55 @@ class Keeping:
             self._ceiling.move(hold, exploration.search, caps_w, closely=True)
         return Holding(exploration=exploration, hold=hold, decision=decision, caps_w=caps_w)
 
-    def take(self, holding: Holding, metered: Metered, changed: str | None) -> Holding | Exploring | str:
-        """Take in a sample: what follows; why to tune anew, in a sentence. changed: why what counts the iterations says
-        that the job is another one."""
+    def take(self, holding: Holding, metered: Metered, changed: str | None) -> Happened | None:
+        """Take in a sample; what has happened by it. changed: why what counts the iterations says that the job is
+        another one."""
         exploration, hold = holding.exploration, holding.hold
         self._ceiling.take(hold, exploration.search, metered)
         why = hold.why_anew(metered, changed)
         if why is not None:
-            return why
-        step = None if metered.paused else self._following.look(exploration, holding.caps_w)
-        match step:
-            case None:
-                return self._checked(holding, metered)
-            case Move(cap_w=cap_w):
-                return self._moved(holding, self._out.every(cap_w))
-            case Confirm(cap_w=cap_w, window_error=window_error):
-                self.tell()
-                begun = self._following.begun(cap_w) if exploration.is_anchored else None
-                exploration.check(self._out.every(cap_w), window_error, begun)
-            case TryOut(cap_w=cap_w):
-                self.tell()
-                exploration.go_on(cap_w, holding.decision)
-            case _:
-                assert_never(step)
+            return JobChanged(why=why)
+        wanted = None if metered.paused else self._following.look(exploration, holding.caps_w)
+        if wanted is not None:
+            return ValueMoved(wanted=wanted)
+        may_check = exploration.is_anchored and not isinstance(holding.decision, Revert)
+        return CheckDue() if may_check and hold.check_due(metered) else None
+
+    def check(self, holding: Holding, other: Confirm | None = None) -> Exploring:
+        """What is held is measured again, or another cap that is to be."""
+        exploration = holding.exploration
+        if other is None:
+            self.plan.begin_check()
+        self.tell()
+        if other is None:
+            self._following.before_check(exploration)
+            exploration.check(holding.caps_w)
+        else:
+            begun = self._following.begun(other.cap_w) if exploration.is_anchored else None
+            exploration.check(self._out.every(other.cap_w), other.window_error, begun)
         return Exploring(exploration=exploration, held_w=holding.caps_w)
 
-    def revalued(self, phase: Exploring) -> Holding | Exploring:
-        """The value that is followed is another one: a cap that is confirmed for the last one may not be wanted now."""
-        if phase.held_w is None or self._following.rethink(phase.exploration, phase.held_w):
-            return phase
+    def search_on(self, holding: Holding, step: SearchStep) -> Exploring:
+        """The strategy wants more than what was decided before: a cap tried, or, as the ceiling has risen, another
+        search."""
+        if isinstance(step, TryCap | BaselineAgain):
+            self.tell()
+            holding.exploration.before = holding.decision
+            return Exploring(exploration=holding.exploration, held_w=holding.caps_w)
+        holding.exploration.search.restrict(self._out.ceiling_w)
+        return Exploring(exploration=holding.exploration)
+
+    def is_unwanted(self, phase: Exploring) -> bool:
+        """Whether a cap is being confirmed that is not wanted any more, as the value is another one."""
+        return phase.held_w is not None and not self._following.rethink(phase.exploration, phase.held_w)
+
+    def as_before(self, phase: Exploring) -> Holding:
+        """What was held before a confirmation, which stops."""
+        held_w = phase.held_w or self._out.original_w
         self._following.stopped(phase.exploration.stop_confirming())
-        shown = phase.exploration.search.curve.expected(max(phase.held_w))
-        at_limit = same_limits(phase.held_w, self._out.original_w)
-        return self.hold(phase, Revert(reference=shown) if at_limit else Keep(caps_w=phase.held_w, reference=shown))
+        shown = phase.exploration.search.curve.expected(max(held_w))
+        at_limit = same_limits(held_w, self._out.original_w)
+        return self.hold(phase, Revert(reference=shown) if at_limit else Keep(caps_w=held_w, reference=shown))
 
     def tell(self) -> None:
         """Announce what was measured of the caps held last, as they are held no more."""
@@ -88,19 +105,9 @@ class Keeping:
         self._ceiling.move(holding.hold, holding.exploration.search, caps_w)
         return replace(holding, caps_w=caps_w)
 
-    def _checked(self, holding: Holding, metered: Metered) -> Holding | Exploring:
-        exploration, at_limit = holding.exploration, isinstance(holding.decision, Revert)
-        if not holding.hold.check_due(metered) or not exploration.is_anchored or at_limit:
-            return holding
-        self.plan.begin_check()
-        self.tell()
-        self._following.before_check(exploration)
-        exploration.check(holding.caps_w)
-        return Exploring(exploration=exploration, held_w=holding.caps_w)
-
-    def _moved(self, holding: Holding, caps_w: tuple[float, ...]) -> Holding:
-        """Other caps are best at the value in force."""
-        search = holding.exploration.search
+    def move(self, holding: Holding, cap_w: float) -> Holding:
+        """Another cap is best at the value in force, watts."""
+        search, caps_w = holding.exploration.search, self._out.every(cap_w)
         self._ceiling.move(holding.hold, search, caps_w, closely=True)
         decision, shown = holding.decision, search.curve.expected(max(caps_w))
         if not isinstance(decision, KeepByCurve):

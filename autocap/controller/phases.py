@@ -2,7 +2,7 @@
 
 Waiting → Baseline → Exploring → Holding; Waiting → Exploring where a rough baseline does; Baseline → Waiting when it
 cannot be measured, → Observing where nothing may be set; Exploring → Baseline when the job has changed; Holding →
-Exploring to check what is held, → Baseline to tune anew; any → Done.
+Exploring to check what is held, → Baseline to tune anew; any → Done. When, the plan says (`plan`).
 """
 
 from dataclasses import dataclass

@@ -39,6 +39,13 @@ class Confirm:
     metric: Metric
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryOut:
+    """A cap, watts, is worth a trial."""
+
+    cap_w: float
+
+
 class Ranking:
     """limit_w: that found on arrival, or the ceiling where that is lower, watts. usual: the metric at a usual value.
     confirmed: caps that were held against the baseline and were better at some value; `None` where none can be.

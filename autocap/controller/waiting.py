@@ -1,12 +1,11 @@
 """Before anything is measured: until a search may begin, or the baseline be measured."""
 
-from dataclasses import dataclass
-
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox
 from autocap.controller.first_look import FirstLook, rough
 from autocap.controller.proving import Proving
 from autocap.controller.remembered import Remembered
+from autocap.controller.steps import Failed, RoughBaseline, Steady
 from autocap.measurement.metering import Metered
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.window import Window
@@ -18,35 +17,11 @@ _DISTURBED = "no iteration ended without a missing power reading or thermal thro
 _UNDISTURBED = "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rough:
-    """A search may begin. baseline: by a few iterations, or as an earlier run has it."""
-
-    baseline: Measurement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
-    """The baseline is to be measured. window: what was seen of it already; iteration_s: of an iteration, seconds,
-    `None` where none was seen."""
-
-    window: Window | None
-    iteration_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hopeless:
-    """Nothing can be measured. why: in a sentence."""
-
-    why: str
-
-
-Ready = Rough | Steady | Hopeless
-
-
 class Waiting:
     """Takes samples until it is known how to go on.
 
+    baseline: a rough one, by a few iterations or as an earlier run has it. window: what was seen of a steady job;
+    iteration_s: of an iteration, seconds; `None` where nothing was.
     proving: of a period that only a trial proves. look: for a rough baseline, with which a search need not wait; `None`
     where it has to. remembered: whose cap holds meanwhile; `None` where the limits found on arrival do.
     """
@@ -65,6 +40,9 @@ class Waiting:
         self._since_s, self._until_s = outbox.now_s, outbox.now_s + config.wait_s
         self._proving, self._look, self._remembered = proving, look, remembered
         self._watch = SteadinessWatch(outbox.original_w)
+        self.baseline: Measurement | None = None
+        self.window: Window | None = None
+        self.iteration_s: float | None = None
 
     @classmethod
     def first(
@@ -112,16 +90,16 @@ class Waiting:
             self._out.set(self._out.original_w)
             self.again()
 
-    def take(self, metered: Metered) -> Ready | None:
-        """Take in a sample; how to go on, once that is known."""
+    def take(self, metered: Metered) -> RoughBaseline | Steady | Failed | None:
+        """Take in a sample; how the wait has ended, once it has."""
         if self._remembered is not None:
             return self._at_remembered(self._remembered, metered)
         if self._is_proving(metered):
             return None
         steady = self._watch.add(metered)  # also where a rough baseline is found: it may not do
-        found = None if self._look is None else self._look.add(metered, self._progress.kind)
-        if found is not None:
-            return Rough(baseline=found)
+        self.baseline = None if self._look is None else self._look.add(metered, self._progress.kind)
+        if self.baseline is not None:
+            return RoughBaseline()
         longer_s = self._longer_s
         if steady is None and metered.t_s < max(self._until_s + longer_s, self._progress.worth_until_s):
             return None
@@ -132,10 +110,11 @@ class Waiting:
             why, advice = _DISTURBED, _UNDISTURBED
             if self._progress.trouble is not None:
                 why, advice = self._progress.trouble, self._progress.advice
-            return Hopeless(why=f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
+            return Failed(why=f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
         if steady is None:
             self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
-        return Steady(window=steady, iteration_s=self._watch.iteration_s)
+        self.window, self.iteration_s = steady, self._watch.iteration_s
+        return Steady()
 
     def _is_proving(self, metered: Metered) -> bool:
         """Whether a trial for a period is under way, or just ended: nothing of it counts, and the wait begins anew."""
@@ -156,7 +135,7 @@ class Waiting:
             return _FOR_THE_FIRST * (self._until_s - self._since_s)
         return max(0.0, self._watch.fair_s - self._until_s)
 
-    def _at_remembered(self, remembered: Remembered, metered: Metered) -> Ready | None:
+    def _at_remembered(self, remembered: Remembered, metered: Metered) -> RoughBaseline | None:
         """At the cap that was best, until the job is steady there and shows what it showed then. A period in the power,
         which may have to do, is learned where no cap flattens it: for that none is held."""
         steady = self._watch.add(metered)
@@ -167,7 +146,8 @@ class Waiting:
         doubt = None if seen is None else remembered.doubt(seen)
         self._remembered = None
         if seen is not None and doubt is None:
-            return Rough(baseline=rough(remembered.baseline_beside(seen)))
+            self.baseline = rough(remembered.baseline_beside(seen))
+            return RoughBaseline()
         if doubt is not None:
             self._out.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")
         self.insist()

@@ -11,10 +11,10 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
 from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
 from autocap.controller.deadline import Deadline
-from autocap.controller.following import Following, TryOut
+from autocap.controller.following import Following
 from autocap.controller.horizon import Choices, worth
 from autocap.controller.intake import Intake
-from autocap.controller.ranking import Confirm, Move
+from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.search import Search
 from autocap.devices.model.profiles import Profile
 from autocap.events import Followed

@@ -11,6 +11,7 @@ from autocap.controller.actions import Announce, Keep, Outbox
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
+from autocap.controller.steps import Decided
 from autocap.devices.model import profiles
 from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.devices.simulated.node import LimitChange, SimulatedNode
@@ -143,8 +144,9 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
         decided = decided or balancing.take(one_metered)
         if decided is not None:
             break
-    assert isinstance(decided, Keep)
-    assert decided.caps_w == (200.0, 200.0)
+    assert isinstance(decided, Decided)
+    assert isinstance(decided.decision, Keep)
+    assert decided.decision.caps_w == (200.0, 200.0)
     (said,) = [action.event for action in outbox.actions if isinstance(action, Announce)]
     assert isinstance(said, PerGpuDecided)
     assert said.reason == "the slowdown that --max-slowdown allows so far is used up"

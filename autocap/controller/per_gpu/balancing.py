@@ -7,11 +7,12 @@ rounds at the end must show that energy falls beyond noise as well, and the metr
 from dataclasses import replace
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
+from autocap.controller.actions import Keep, Outbox
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
 from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown, response
 from autocap.controller.search import Search
+from autocap.controller.steps import Decided, Happened, JobChanged
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
@@ -91,14 +92,13 @@ class Balancing:
         """The common cap that it began at, watts."""
         return self._lowering.common_w[0]
 
-    def begin(self) -> Decision | None:
+    def begin(self) -> None:
         """Start with a window at the common cap."""
         self._out.enter(State.SEARCHING)
         self._measure(self._lowering.common_w)
-        return None
 
-    def take(self, metered: Metered) -> Decision | None:
-        """Take in a sample; a decision once there is one."""
+    def take(self, metered: Metered) -> Happened | None:
+        """Take in a sample; what is decided, once something is."""
         comparison, result = self._comparison, self._prober.add(metered)
         if result is not None:
             return self._end_opening(result) if comparison is None else self._end_window(comparison, result)
@@ -121,7 +121,7 @@ class Balancing:
 
     # Searching.
 
-    def _end_opening(self, result: ProbeResult) -> Decision | None:
+    def _end_opening(self, result: ProbeResult) -> Happened | None:
         draws_w = self._draws.mean_w()
         if result.measurement is None or draws_w is None:
             return self._undo(f"the common cap could not be measured: {result.reason or 'a GPU shows no power'}")
@@ -133,7 +133,7 @@ class Balancing:
         self._lowering.learn(Shown(caps_w=self._lowering.common_w, draws_w=draws_w, time=unmoved, accepted=True))
         return self._next_trial()
 
-    def _next_trial(self) -> Decision | None:
+    def _next_trial(self) -> Happened | None:
         caps_w = self._lowering.ask()
         if caps_w is None and self._lowering.lowered:
             self._out.enter(State.CONFIRMING)
@@ -147,7 +147,7 @@ class Balancing:
         self._measure(comparison.next_w)
         return None
 
-    def _end_window(self, comparison: PerGpuComparison, result: ProbeResult) -> Decision | None:
+    def _end_window(self, comparison: PerGpuComparison, result: ProbeResult) -> Happened | None:
         if result.measurement is None:
             return self._undo(f"a window could not be measured: {result.reason}")
         at_common = not comparison.inner_next
@@ -168,7 +168,7 @@ class Balancing:
     def _confirming(self) -> bool:
         return self._out.state is State.CONFIRMING
 
-    def _judge(self, comparison: PerGpuComparison) -> Decision | None:
+    def _judge(self, comparison: PerGpuComparison) -> Happened | None:
         """After a trial, or after the rounds that confirm it."""
         if self._draws_w is None:
             return self._undo("a GPU shows no power")
@@ -198,18 +198,18 @@ class Balancing:
 
     # Ends.
 
-    def _changed(self, common: Measurement) -> Decision | None:
+    def _changed(self, common: Measurement) -> Happened | None:
         changed = changed_since(self._common, common, "at the common cap")
         if changed is None:
             return None
         self._decide(self._lowering.common_w, changed)
-        return SearchAnew(why=changed)
+        return JobChanged(why=changed)
 
-    def _undo(self, reason: str) -> Decision:
+    def _undo(self, reason: str) -> Happened:
         self._prober.rest()
         return self._decide(self._lowering.common_w, reason)
 
-    def _decide(self, caps_w: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Decision:
+    def _decide(self, caps_w: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Happened:
         self._out.announce(
             PerGpuDecided(
                 t_s=self._out.now_s,
@@ -221,7 +221,8 @@ class Balancing:
                 as_confirmed=None if comparison is None else comparison.as_at(self._common),
             )
         )
-        return Keep(caps_w=caps_w, reference=self._opening if comparison is None else comparison.inner)
+        reference = self._opening if comparison is None else comparison.inner
+        return Decided(decision=Keep(caps_w=caps_w, reference=reference))
 
     # Measuring.
 
