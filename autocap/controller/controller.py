@@ -376,11 +376,11 @@ class Controller:
                 pass
             case steps.Restart():
                 self._restart()
-            case steps.Wait(anew=anew, why=why):
-                if anew:
-                    self._wait(why)
-                elif isinstance(self._phase, Waiting):
+            case steps.WaitOn():
+                if isinstance(self._phase, Waiting):
                     self._phase.insist()
+            case steps.WaitAnew(why=why):
+                self._wait(why)
             case steps.MeasureBaseline(why=why):
                 self._measure_baseline(why)
             case steps.SetUpSearch(rough=rough):

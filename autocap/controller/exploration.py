@@ -118,9 +118,7 @@ class Exploration:
         self._has_recommended = False
         match step:
             case steps.NextTrial():
-                if (
-                    self._under_way is not None
-                ):  # else what is held may be being measured
+                if self._under_way is not None:  # else what is held may be being measured
                     self._prober.rest()
                 self._search_on(None)
                 return steps.Asked(cap_w=self.search.ask() if self._out.allows(self.search.grid[0]) else None)

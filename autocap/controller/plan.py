@@ -60,7 +60,8 @@ from autocap.controller.steps import (
     TrialEnded,
     TryCap,
     ValueMoved,
-    Wait,
+    WaitAnew,
+    WaitOn,
     WindowEnded,
 )
 
@@ -108,9 +109,9 @@ def next_step(known: Known, now: Happened) -> Step:
     match now:
         # Before a search.
         case RoughBaseline():
-            if known.own_length or known.has_room:
-                return Wait(anew=False)  # it has to be exact, for trials that are never longer, or for others' shares
-            return SetUpSearch(rough=True)
+            # Under a budget the shares of other jobs depend on the baseline; and trials of a length of their own are
+            # never made longer to make up for it.
+            return WaitOn() if known.has_room or known.own_length else SetUpSearch(rough=True)
         case Steady():
             return MeasureBaseline()
         case BaselineEnded():
@@ -166,7 +167,7 @@ def next_step(known: Known, now: Happened) -> Step:
         case CeilingMoved():
             return _under_ceiling(known, now)
         case CountedAnew():
-            return Wait()
+            return WaitAnew()
         case OtherGrid():
             return _on_other_caps(now)
         case Failed():
@@ -178,7 +179,7 @@ def next_step(known: Known, now: Happened) -> Step:
 def _no_baseline(known: Known, why: str) -> Step:
     if known.failed_baselines >= MOST_BASELINES:
         return End(why=why)
-    return Wait(why=f"{why}; waiting for steady activity again")
+    return WaitAnew(why=f"{why}; waiting for steady activity again")
 
 
 def _baseline_then(known: Known, cap_w: float, why: str) -> Step:
@@ -206,7 +207,7 @@ def _recommended(known: Known, now: Recommended) -> Step:
 def _on_other_caps(now: OtherGrid) -> Step:
     match now.during:
         case During.WAIT:  # a cap that was the best one before is held meanwhile
-            return Wait(why=f"tuning anew: {now.why}")
+            return WaitAnew(why=f"tuning anew: {now.why}")
         case During.BASELINE | During.NOTHING:
             return GoOn()
         case _:

@@ -23,14 +23,14 @@ _LEAST = 5e-4  # relative error of anything measured at another hour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Hold a common cap from now on, watts, of which nothing is to be confirmed."""
+    """Hold another cap, of which nothing is to be confirmed. cap_w: for all devices, watts."""
 
     cap_w: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Hold it as soon as it is confirmed. window_error: of each window of that, relative, which tells what it should
+    """Confirm another cap, and then hold it. window_error: of each window of that, relative, which tells what it should
     save from nothing. metric: by which that is judged.
     """
 

@@ -11,89 +11,90 @@ from autocap.controller.ranking import Confirm, Move, TryOut
 
 
 class RoughBaseline:
-    """The first iterations have shown one."""
+    """The first iterations have shown a rough baseline."""
 
 
 class Steady:
-    """The job has become steady, or was waited for long enough."""
+    """The job is steady, or was waited for long enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineEnded:
-    """The first baseline of a search was measured. failed: why it was not."""
+    """The baseline of a search was measured. failed: why it was not."""
 
     failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSetUp:
-    """objection: why not to search at all."""
+    """A search was set up. objection: why not to search at all."""
 
-    objection: str | None
+    objection: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The strategy was asked for the next cap, watts; `None` where its search is over."""
+    """The strategy was asked for the next cap. cap_w: watts; `None` where its search is over."""
 
     cap_w: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommended:
-    """The strategy was asked for the cap to keep, watts; `None` where there is none. uncapped: it is the limits that
-    hold without a cap."""
-
-    cap_w: float | None
-    uncapped: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
-    """blind: so many have failed in a row that going on would only cost the job time."""
+    """A trial has ended. blind: so many have failed in a row that going on would only cost the job time."""
 
-    blind: bool
-
-
-class MoreKnown:
-    """Trials count no more, or the strategy was told what a confirmation has shown and wants more."""
+    blind: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsSpent:
-    """The trial of a cap, watts, ended before it told anything, as it had cost the job all the time it may cost."""
+    """A trial has cost the job all the time that it may, before it told anything. cap_w: watts."""
 
     cap_w: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubted:
-    """What was measured of a cap, watts, may be wrong. why: in a sentence."""
+    """What was measured of a cap may be wrong. cap_w: watts. why: in a sentence."""
 
     cap_w: float
     why: str
 
 
+class MoreKnown:
+    """Trials have turned out to be wrong, or the strategy wants more after a confirmation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSeen:
     """The baseline was measured again. then_w: the cap that was to be tried next, watts; `None` where it was measured
-    for its own sake. failed: why it could not be."""
+    for its own sake. failed: why it could not be, then."""
 
-    then_w: float | None
+    then_w: float | None = None
     failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChanged:
-    """sure: nobody need look again. then_w: the cap to be tried after that, watts."""
+    """The job shows another baseline, or draws another power. sure: nobody need look again. then_w: the cap to be tried
+    after that, watts."""
 
     why: str
     sure: bool = True
     then_w: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommended:
+    """The strategy was asked for the cap to keep. cap_w: watts; `None` where there is none. uncapped: it is the limit
+    that holds without a cap."""
+
+    cap_w: float | None
+    uncapped: bool = False
+
+
 class WindowEnded:
-    """One of a confirmation, and more are needed."""
+    """A window of a confirmation has ended, and more are needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """It was announced. balances: caps per GPU may be found from here."""
+    """A decision was announced. balances: caps per GPU may be found from here."""
 
     decision: Kept
     balances: bool = False
@@ -118,18 +119,19 @@ class EndNear:
 
 
 class CheckDue:
-    """What is held was confirmed long ago, and the baseline's limits may hold."""
+    """A cap has been held for long, and the baseline may be measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueMoved:
-    """Another cap is wanted at the price, or carbon, in force; `None`: the one that is being confirmed is not."""
+    """The price, or carbon, has changed, and other caps are wanted. wanted: which, and how; `None`: not the one that is
+    being confirmed."""
 
     wanted: Move | Confirm | TryOut | None
 
 
 class During(Enum):
-    """What was under way when a ceiling moved."""
+    """What was under way when something changed."""
 
     WAIT = auto()
     BASELINE = auto()
@@ -144,9 +146,9 @@ class During(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingMoved:
-    """cap_w: that is tried, or is to be next, watts. allowed: what is under way may go on under this ceiling.
-    other_caps: others may be asked for than before. other_limits: others hold without a cap. unfinished: a search had
-    ended by its curve alone, and may go on."""
+    """The ceiling of a budget has moved. cap_w: that is tried, or is to be next, watts. allowed: what is under way may
+    go on. other_caps: others may be asked for than before. other_limits: others hold without a cap. unfinished: a
+    search had ended by its curve alone, and may go on."""
 
     during: During
     cap_w: float = 0.0
@@ -162,7 +164,7 @@ class CountedAnew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGrid:
-    """The devices take limits in steps, so that other caps may be asked for. why: in a sentence."""
+    """The devices take other caps than was thought, as they take limits in steps. why: in a sentence."""
 
     during: During
     why: str
@@ -185,26 +187,28 @@ Happened = (
 # What to do next.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Wait until the job is steady, at the limits found on arrival. anew: what was seen so far does not count. why:
-    something has changed."""
+class WaitOn:
+    """Wait until the job is steady: a rough baseline does not do."""
 
-    anew: bool = True
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitAnew:
+    """Put back the limits found on arrival, and wait until the job is steady. why: in a sentence, to be said."""
+
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureBaseline:
-    """Measure the limits found on arrival, before a search begins. why: something has changed, so that what was found
-    so far counts no more."""
+    """Measure the baseline, and then search. why: something has changed, so that what was found so far counts no
+    more."""
 
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpSearch:
-    """From the baseline. rough: by its first iterations alone."""
+    """Set up a search. rough: from a baseline of a few iterations."""
 
     rough: bool = False
 
@@ -227,7 +231,7 @@ class AskForBest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryCap:
-    """Measure a cap, watts, once the job has saved up what that costs it. announced: it was said already."""
+    """Try the cap, once the job has saved up what that costs. cap_w: watts. announced: it was said already."""
 
     cap_w: float
     announced: bool = False
@@ -235,7 +239,7 @@ class TryCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineAgain:
-    """Measure the baseline again, and then try a cap, watts; `None`: for its own sake. why: in a sentence."""
+    """Measure the baseline again. then_w: the cap to be tried after it, watts. why: in a sentence."""
 
     then_w: float | None
     why: str
@@ -243,17 +247,17 @@ class BaselineAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmBest:
-    """Measure a cap, watts, in turn with the baseline, until it is known whether it is better."""
+    """Measure the cap in turn with the baseline. cap_w: watts."""
 
     cap_w: float
 
 
 class NextWindow:
-    """Go on with a confirmation: cap and baseline in turn."""
+    """Measure the next window, of the cap or of the baseline in turn."""
 
 
 class KeepConfirmed:
-    """Announce that the confirmed cap is kept."""
+    """Announce that the cap that was confirmed is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,17 +282,17 @@ class BalanceGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What was decided."""
+    """Hold what was decided."""
 
     decision: Kept
 
 
 class HoldWithin:
-    """What was decided, as far as the ceiling allows."""
+    """Hold what was decided, as far as the ceiling allows."""
 
 
 class HoldAsBefore:
-    """What was held before a confirmation, which stops half-way."""
+    """Stop the confirmation, and hold what was held before it."""
 
 
 class Check:
@@ -296,7 +300,7 @@ class Check:
 
 
 class GoOn:
-    """With what is under way."""
+    """Go on with what is under way."""
 
 
 class Restart:
@@ -305,7 +309,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Of the tuning. why: in a sentence."""
+    """End the tuning. why: in a sentence."""
 
     why: str
 
@@ -315,6 +319,6 @@ SearchStep = (
     | BalanceGpus
 )  # fmt: skip
 Step = (
-    SearchStep | Wait | MeasureBaseline | SetUpSearch | Observe | BeginSearch | KeepUnconfirmed | Hold | HoldWithin
-    | HoldAsBefore | Move | Confirm | Check | GoOn | Restart | End
+    SearchStep | WaitOn | WaitAnew | MeasureBaseline | SetUpSearch | Observe | BeginSearch | KeepUnconfirmed | Hold
+    | HoldWithin | HoldAsBefore | Move | Confirm | Check | GoOn | Restart | End
 )  # fmt: skip

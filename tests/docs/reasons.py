@@ -19,7 +19,8 @@ _APART = ("devices/simulated", "devices/node", "progress/steps")
 _CLIENT = tuple(f"limits/helper/{name}" for name in ("client", "connection", "offers", "reading"))
 # Calls with a reason among their arguments, beside those of the errors.
 _CALLS = {"_fail": 0, "put_back": 0, "_give_up": 0, "untuned": 0, "found": 1}
-_BY_NAME = {"Hopeless": "why"}  # the same, with the reason as an argument of that name
+# The same, with the reason as an argument of that name.
+_BY_NAME = {"Failed": "why", "KeepNone": "why", "BaselineEnded": "failed", "BaselineSeen": "failed"}
 # Where reasons are kept, in the rooms that judge a whole job rather than a reading.
 _KEPT_IN = {"trouble", "_refuted", "why", "_why_not"}
 _JUDGES = ("controller", "integrations", "progress", "session")

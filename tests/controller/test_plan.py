@@ -1,0 +1,182 @@
+"""The plan, row by row as docs/how-it-works.md has it, and what it never does, whatever is known."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from autocap.controller import steps
+from autocap.controller.actions import Keep
+from autocap.controller.comparison import Ruling
+from autocap.controller.plan import MOST_BASELINES, Known, next_step
+from autocap.controller.ranking import Confirm, Move, TryOut
+from autocap.controller.steps import CeilingMoved, During, Happened, Step
+from autocap.metrics import Metric
+from tests.docs.pages import ROOT
+from tests.doubles.feeds import measurement
+
+PAGE = ROOT / "docs" / "how-it-works.md"
+HEAD = "| what has happened | and | what comes next |"
+KEEP = Keep(caps_w=(180.0,), reference=measurement(90.0, 0.5))
+CONFIRM = Confirm(cap_w=180.0, window_error=0.005, metric=Metric(name="cost", moving=True))
+ROUGH, DUE, MOVED = Known(rough=True), Known(baseline_due=True), Known(baseline_holds=False)
+WRONG, CHANGED = steps.Doubted(cap_w=180.0, why="it is off"), steps.JobChanged(why="+12 % time", then_w=180.0)
+BETTER, SLOW = Ruling.BETTER, Ruling.TOO_SLOW
+# What has happened, what the row says beside it, and what is known then.
+CASES: list[tuple[Happened, str, Known, type]] = [
+    (steps.RoughBaseline(), "", Known(), steps.SetUpSearch),
+    (steps.RoughBaseline(), "a budget has room for the limit found", Known(has_room=True), steps.WaitOn),
+    (steps.RoughBaseline(), "the strategy's trials have a length of their own", Known(own_length=True), steps.WaitOn),
+    (steps.Steady(), "", Known(), steps.MeasureBaseline),
+    (steps.BaselineEnded(), "", Known(), steps.SetUpSearch),
+    (steps.BaselineEnded(failed="no marks"), "it failed", Known(failed_baselines=1), steps.WaitAnew),
+    (steps.BaselineEnded(failed="no marks"), "it failed thrice", Known(failed_baselines=MOST_BASELINES), steps.End),
+    (steps.SearchSetUp(), "", Known(), steps.BeginSearch),
+    (steps.SearchSetUp(), "`--observe`", Known(observes=True), steps.Observe),
+    (steps.SearchSetUp(objection="too short"), "it would not pay back", Known(), steps.End),
+    (steps.Asked(cap_w=180.0), "it named one", Known(), steps.TryCap),
+    (steps.Asked(cap_w=180.0), "it named one, and the baseline is old", DUE, steps.BaselineAgain),
+    (steps.Asked(cap_w=None), "it has no more", Known(), steps.AskForBest),
+    (steps.Asked(cap_w=None), "it has no more, and the baseline's limit may not hold", MOVED, steps.KeepByCurve),
+    (steps.Asked(cap_w=None), "it has no more than was decided before", Known(before=KEEP), steps.Hold),
+    (steps.TrialEnded(), "", Known(), steps.NextTrial),
+    (steps.TrialEnded(blind=True), "several in a row have failed", Known(), steps.AskForBest),
+    (steps.SavingsSpent(cap_w=180.0), "", Known(), steps.TryCap),
+    (WRONG, "", Known(), steps.BaselineAgain),
+    (WRONG, "the baseline's limit may not hold", MOVED, steps.TryCap),
+    (steps.MoreKnown(), "", Known(), steps.NextTrial),
+    (steps.BaselineSeen(then_w=180.0), "before a trial", Known(), steps.TryCap),
+    (steps.BaselineSeen(), "for its own sake", Known(), steps.NextTrial),
+    (steps.BaselineSeen(failed="no marks"), "for its own sake, and it failed", Known(), steps.KeepNone),
+    (replace(CHANGED, sure=False), "once", Known(), steps.BaselineAgain),
+    (CHANGED, "twice, or beyond doubt", Known(), steps.MeasureBaseline),
+    (steps.Recommended(cap_w=180.0), "it named one", Known(), steps.ConfirmBest),
+    (steps.Recommended(cap_w=180.0), "it named one that was confirmed", Known(confirmed_w=180.0), steps.KeepConfirmed),
+    (steps.Recommended(cap_w=None), "it has none", Known(), steps.KeepNone),
+    (steps.Recommended(cap_w=260.0, uncapped=True), "it named the limit found", Known(), steps.KeepNone),
+    (steps.Recommended(cap_w=None), "it has none, and the baseline is rough", ROUGH, steps.BaselineAgain),
+    (steps.WindowEnded(), "", Known(), steps.NextWindow),
+    (steps.Judged(ruling=BETTER, why="energy 0.8"), "the cap is better", Known(), steps.KeepConfirmed),
+    (steps.Judged(ruling=SLOW, why="+9 % time"), "it is not", Known(), steps.KeepNone),
+    (steps.Judged(ruling=SLOW, why="+9 %", runner_up_w=200.0), "a higher cap may be", Known(), steps.ConfirmBest),
+    (steps.Decided(decision=KEEP), "", Known(), steps.Hold),
+    (steps.Decided(decision=KEEP, balances=True), "`--per-gpu`", Known(), steps.BalanceGpus),
+    (steps.EndNear(), "", Known(), steps.KeepUnconfirmed),
+    (steps.CheckDue(), "", Known(), steps.Check),
+    (steps.ValueMoved(wanted=Move(cap_w=180.0)), "one that is known", Known(), Move),
+    (steps.ValueMoved(wanted=CONFIRM), "one that was never confirmed", Known(), Confirm),
+    (steps.ValueMoved(wanted=TryOut(cap_w=180.0)), "one that nobody knows", Known(), steps.BaselineAgain),
+    (steps.ValueMoved(wanted=None), "while one is confirmed that is not", Known(), steps.HoldAsBefore),
+    (CeilingMoved(during=During.HOLD), "", Known(), steps.HoldWithin),
+    (CeilingMoved(during=During.TRIAL), "what is under way may go on", Known(), steps.GoOn),
+    (CeilingMoved(during=During.TRIAL, allowed=False), "it may not", Known(), steps.NextTrial),
+    (CeilingMoved(during=During.BASELINE), "while the baseline is measured", Known(), steps.Restart),
+    (
+        CeilingMoved(during=During.HOLD),
+        "the limit found may hold, and was never measured",
+        Known(lacks_baseline=True),
+        steps.MeasureBaseline,
+    ),
+    (steps.CountedAnew(), "", Known(), steps.WaitAnew),
+    (steps.OtherGrid(during=During.TRIAL, why="steps of 25 W"), "", Known(), steps.MeasureBaseline),
+    (steps.Failed(why="no marks"), "", Known(), steps.End),
+]
+
+
+def _says(what: type) -> str:
+    """The first sentence of what a class stands for."""
+    return " ".join((inspect.getdoc(what) or "").split()).partition(".")[0]
+
+
+def _rows() -> Iterator[str]:
+    before = None
+    for happened, beside, _, expected in CASES:
+        said = "" if type(happened) is before else _says(type(happened))
+        before = type(happened)
+        yield f"| {said} | {beside} | {_says(expected)} |"
+
+
+@pytest.mark.parametrize(("happened", "known", "expected"), [(one, known, what) for one, _, known, what in CASES])
+def test_what_comes_next(happened: Happened, known: Known, expected: type) -> None:
+    assert type(next_step(known, happened)) is expected
+
+
+def test_the_page_has_the_same_table() -> None:
+    lines = PAGE.read_text().splitlines()
+    start = lines.index(HEAD) + 2
+    table = list(_rows())
+    assert lines[start : start + len(table)] == table
+    assert not lines[start + len(table)].startswith("|")
+
+
+def test_all_that_may_happen_and_all_there_is_to_do_is_in_it() -> None:
+    assert {type(happened) for happened, _, _, _ in CASES} == set(get_args(Happened))
+    assert {expected for _, _, _, expected in CASES} == set(get_args(Step))
+
+
+FLAGS = (
+    "rough",
+    "baseline_holds",
+    "baseline_due",
+    "lacks_baseline",
+    "has_room",
+    "observes",
+    "own_length",
+    "limits_slowdown",
+)
+
+
+def _always() -> Iterator[tuple[Known, Happened, Step]]:
+    """All that may happen, whatever is known."""
+    ceilings = [
+        CeilingMoved(during=during, cap_w=180.0, allowed=allowed, other_caps=other, unfinished=other)
+        for during, allowed, other in product(During, (False, True), (False, True))
+    ]
+    for flags in product((False, True), repeat=len(FLAGS)):
+        known = Known(**dict(zip(FLAGS, flags, strict=True)))
+        for happened in (*(one for one, _, _, _ in CASES), *ceilings):
+            yield known, happened, next_step(known, happened)
+
+
+def test_a_baseline_whose_limit_may_not_hold_is_not_measured_again_nor_compared_with() -> None:
+    for known, happened, step in _always():
+        if not known.baseline_holds and not isinstance(happened, steps.BaselineSeen | steps.Judged | steps.Recommended):
+            assert not isinstance(step, steps.BaselineAgain | steps.ConfirmBest | steps.AskForBest), happened
+
+
+def test_by_a_rough_baseline_nothing_is_given_up_for_good() -> None:
+    for known, happened, step in _always():
+        if known.rough and isinstance(step, steps.KeepNone):
+            assert step.unsure, happened
+
+
+def test_who_only_observes_begins_no_search() -> None:
+    for known, _, step in _always():
+        if known.observes:
+            assert not isinstance(step, steps.BeginSearch)
+
+
+def test_a_baseline_that_others_depend_on_is_never_rough() -> None:
+    for known, _, step in _always():
+        if known.has_room or known.own_length:
+            assert step != steps.SetUpSearch(rough=True)
+
+
+def test_a_trial_that_a_ceiling_forbids_does_not_go_on() -> None:
+    for _, happened, step in _always():
+        if isinstance(happened, CeilingMoved) and not happened.allowed and happened.during is During.TRIAL:
+            assert isinstance(step, steps.NextTrial | steps.MeasureBaseline)
+
+
+def test_the_controller_alone_asks_for_the_plan_and_has_the_baseline_measured() -> None:
+    callers: dict[str, set[str]] = {"next_step": set(), "start_baseline": set()}
+    for path in (ROOT / "autocap").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+                callers.get(str(name), set()).add(path.stem)
+    assert callers == {"next_step": {"controller"}, "start_baseline": {"controller"}}
