@@ -12,6 +12,7 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller import steps
 from autocap.controller.actions import Action, Announce, KeepByCurve, Outbox, SetCaps
+from autocap.controller.baseline import Baseline
 from autocap.controller.deadline import Deadline
 from autocap.controller.ending import Ending
 from autocap.controller.following import Following
@@ -19,24 +20,21 @@ from autocap.controller.holding import HoldPlan
 from autocap.controller.intake import Intake
 from autocap.controller.keeping import Keeping
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.outlook import Outlook
 from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
-from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.plan import ROOM, Known, next_step
 from autocap.controller.proving import Proving
 from autocap.controller.ranking import Confirm, Move
 from autocap.controller.remembered import Remembered
-from autocap.controller.search import NewStrategy, Search
+from autocap.controller.search import NewStrategy
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep, Step
 from autocap.controller.waiting import Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.events.quote import Quote
-from autocap.measurement.energy import implausible
 from autocap.measurement.idle import IdleWatch
 from autocap.measurement.metering import Metered
-from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
 from autocap.progress import EXACT, Progress
@@ -77,9 +75,6 @@ class Controller:
         self._out = Outbox(original_w)
         self._proving = Proving(config, progress, self._out, sensor, grid)
         self._phase: Phase = Waiting.first(config, progress, self._out, self._proving, sensor, remembered)
-        self._search: Search | None = None  # the latest one
-        self._outlook: Outlook | None = None  # for that
-        self._is_rough = False  # its baseline
         self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
         deadline = Deadline(config, finish_s, self._intake, self._out)
@@ -87,7 +82,8 @@ class Controller:
         begin = self._following.begin
         self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober, begin)
         self._grid = grid  # as it was asked for
-        self._failed_baselines = 0  # in a row
+        self._is_rough = False  # the baseline of the latest search
+        self._baseline = Baseline(self._out, self._prober, progress)
         plan = HoldPlan(config.retune, sensor.settle_s)
         self._keeping = Keeping(plan, self._out, self._prober, self._following)
         self._ending = Ending(config, self._out, self._intake, self._prober, progress, usual_iterations)
@@ -324,11 +320,10 @@ class Controller:
             case Waiting():
                 ready = self._phase.take(metered)
                 if self._phase.baseline is not None:
-                    self._search = self._outset.search(self._phase.baseline)
+                    self._outset.set_up(self._phase.baseline)
                 self._go_on(ready)
             case Baseline():
-                result = self._prober.add(metered)
-                self._go_on(None if result is None else self._end_baseline(result))
+                self._go_on(self._phase.take(metered))
             case Exploring() if self._progress.changed is not None:
                 self._go_on(steps.JobChanged(why=self._progress.changed))
             case Exploring(exploration=exploration):
@@ -352,13 +347,12 @@ class Controller:
     @property
     def _known(self) -> Known:
         """What the plan depends on."""
-        search = self._search
         known = Known(
-            failed_baselines=self._failed_baselines,
+            failed_baselines=self._baseline.failed,
             has_room=self._out.has_room,
             bound=self._out.is_bound,
             observes=self._config.observe,
-            own_length=search is not None and search.has_own_length,
+            own_length=self._outset.has_own_length,
         )
         if not isinstance(self._phase, Exploring | Holding):
             return known
@@ -427,7 +421,7 @@ class Controller:
             return
         self._out.set(self._out.original_w)
         if isinstance(self._phase, Baseline):
-            self._start_baseline()
+            self._phase.begin()
 
     def _wait(self, why: str | None) -> None:
         """For a steady job, at the limits found on arrival."""
@@ -456,65 +450,37 @@ class Controller:
                 self._keeping.tell()
                 self._prober.begin_anew()
                 self._out.set(self._out.original_w)
-        self._phase = Baseline()
+        self._phase = self._baseline
         self._out.enter(State.BASELINE)
-        self._start_baseline(steady)
-
-    def _start_baseline(self, steady: Window | None = None) -> None:
-        """Under a budget that has room for the limits found, long: what other jobs get depends on it."""
-        running_s = math.inf if self._out.has_room else self._out.now_s
-        self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
-
-    def _end_baseline(self, result: ProbeResult) -> Happened:
-        if result.measurement is None:
-            self._failed_baselines += 1
-            why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
-            return steps.BaselineEnded(failed=why)
-        baseline = result.measurement
-        if self._progress.confidence == "low":
-            baseline = replace(baseline, proxy_rel_stderr=0.0)
-        self._prober.count_by_proxy(baseline if baseline.is_relative else None)
-        self._failed_baselines = 0
-        doubt = implausible(baseline.power_w, baseline.of_gpus().power_w)
-        if doubt is not None:
-            self._out.warn(doubt)
-        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
-        self._prober.expect(baseline.period_s)
-        self._search = self._outset.search(baseline)
-        return steps.BaselineEnded()
+        self._baseline.begin(steady)
 
     def _set_up(self, *, rough: bool) -> Happened:
         """rough: the baseline is known from a few iterations alone."""
-        search = self._search
-        assert search is not None
+        out, outset = self._out, self._outset
+        if not rough and self._baseline.measured is not None:
+            outset.set_up(self._baseline.measured)
+        baseline = outset.search.first
         if rough:
-            self._prober.expect(search.first.period_s)
+            self._prober.expect(baseline.period_s)
             self._intake.totals.open()
-            self._out.enter(State.BASELINE)
-            self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=search.first, rough=True))
-        self._is_rough, self._outlook = rough, self._outset.outlook(search)
-        objection = self._outset.objection(search, self._outlook, self._intake.done)
+            out.enter(State.BASELINE)
+            out.announce(events.BaselineMeasured(t_s=out.now_s, measurement=baseline, rough=True))
+        self._is_rough, objection = rough, outset.objection(self._intake.done)
         if objection is None:
-            self._ending.hasten(search)
-            self._keeping.plan.begin_search(search.first, self._out.now_s, self._outlook.stretch)
+            self._ending.hasten(outset.search)
+            self._keeping.plan.begin_search(baseline, out.now_s, outset.outlook.stretch)
         return steps.SearchSetUp(objection=objection)
 
     def _observe(self) -> None:
-        assert self._search is not None
-        first_w = self._search.ask()
+        first_w = self._outset.search.ask()
         self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
         self._phase = Observing()
         self._out.enter(State.HOLDING)
 
     def _begin_search(self) -> Happened | None:
-        assert self._search is not None
-        assert self._outlook is not None
-        takes_long = self._outlook.notice()
-        if takes_long is not None:
-            self._out.warn(takes_long)
         totals = self._intake.totals
         since = totals.tally(self._out.now_s) if self._keeping.plan.searches > 1 else None
-        exploration = self._outset.exploration(self._search, self._outlook, totals, since, rough=self._is_rough)
+        exploration = self._outset.exploration(totals, since, rough=self._is_rough)
         self._phase = Exploring(exploration=exploration)
         return exploration.carry_out(steps.NextTrial())
 

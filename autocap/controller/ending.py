@@ -11,9 +11,10 @@ from typing import assert_never
 from autocap import events
 from autocap.config import QUICK_TRIAL_SECONDS, TuneConfig
 from autocap.controller.actions import Keep, Outbox
+from autocap.controller.baseline import Baseline
 from autocap.controller.exploration import Exploration
 from autocap.controller.intake import Intake
-from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.search import Search
 from autocap.controller.waiting import Waiting
 from autocap.events import State

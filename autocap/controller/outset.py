@@ -38,9 +38,11 @@ class Outset:
         self._progress, self._out, self._prober = progress, outbox, prober
         self.history: Sequence[Trial] = ()
         self.seen: Sequence[Measurement] = ()
+        self._latest: Search | None = None
 
-    def search(self, baseline: Measurement) -> Search:
-        search = Search(
+    def set_up(self, baseline: Measurement) -> None:
+        """Make the search that begins at a baseline."""
+        self._latest = Search(
             self._new_strategy,
             self.grid,
             self._metric(baseline),
@@ -50,33 +52,47 @@ class Outset:
             most_w=self._out.ceiling_w,
         )
         for shown in self.seen:
-            search.note(shown)
-        return search
+            self._latest.note(shown)
 
-    def outlook(self, search: Search) -> Outlook:
+    @property
+    def search(self) -> Search:
+        """The latest one."""
+        assert self._latest is not None
+        return self._latest
+
+    @property
+    def has_own_length(self) -> bool:
+        """Whether the strategy has a rule of its own for how long its trials are."""
+        return self._latest is not None and self._latest.has_own_length
+
+    @property
+    def outlook(self) -> Outlook:
         """How long it is going to take."""
-        return Outlook(self._config, search, self._settle_s)
+        return Outlook(self._config, self.search, self._settle_s)
 
-    def objection(self, search: Search, outlook: Outlook, done: float) -> str | None:
+    def objection(self, done: float) -> str | None:
         """Why not to search at all, with so many iterations done; `None` where there is no reason."""
-        unknown = self._config.iterations is None or search.first.is_relative
-        return outlook.objection(None if unknown else (self._config.iterations or 0) - done)
+        unknown = self._config.iterations is None or self.search.first.is_relative
+        return self.outlook.objection(None if unknown else (self._config.iterations or 0) - done)
 
-    def exploration(
-        self, search: Search, outlook: Outlook, totals: RunningTotals, since: Tally | None, *, rough: bool
-    ) -> Exploration:
-        """since: the totals when the workload had changed. rough: the baseline is known from a few iterations alone."""
+    def exploration(self, totals: RunningTotals, since: Tally | None, *, rough: bool) -> Exploration:
+        """Begin it. since: the totals when the workload had changed. rough: the baseline is known from a few
+        iterations alone."""
+        outlook = self.outlook
+        takes_long = outlook.notice()
+        if takes_long is not None:
+            self._out.warn(takes_long)
         budget = SlowdownBudget(
             self._config.metric.max_slowdown,
             totals,
-            search.first,
+            self.search.first,
             settle_s=self._settle_s,
             fewest=self._config.min_batches,
             since=since,
         )
         return Exploration(
             config=self._config,
-            search=search,
+            search=self.search,
             prober=self._prober,
             outbox=self._out,
             progress=self._progress,

@@ -8,13 +8,10 @@ Exploring to check what is held, → Baseline to tune anew; any → Done. When, 
 from dataclasses import dataclass
 
 from autocap.controller.actions import Kept
+from autocap.controller.baseline import Baseline
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import Hold
 from autocap.controller.waiting import Waiting
-
-
-class Baseline:
-    """The limits found on arrival are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,53 @@
+"""BASELINE: the limits found on arrival are measured, before a search begins."""
+
+import math
+from dataclasses import replace
+
+from autocap import events
+from autocap.controller.actions import Outbox
+from autocap.controller.steps import BaselineEnded
+from autocap.measurement.energy import implausible
+from autocap.measurement.metering import Metered
+from autocap.measurement.probe import ProbeResult
+from autocap.measurement.prober import Prober
+from autocap.measurement.window import Window
+from autocap.progress import Progress
+from autocap.records import Measurement
+
+
+class Baseline:
+    """measured: the latest one. failed: how often it could not be measured, in a row."""
+
+    def __init__(self, outbox: Outbox, prober: Prober, progress: Progress) -> None:
+        self._out, self._prober, self._progress = outbox, prober, progress
+        self.measured: Measurement | None = None
+        self.failed = 0
+
+    def begin(self, steady: Window | None = None) -> None:
+        """steady: what was seen already. Under a budget that has room for the limits found, it is measured long: what
+        other jobs get depends on it."""
+        running_s = math.inf if self._out.has_room else self._out.now_s
+        self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
+
+    def take(self, metered: Metered) -> BaselineEnded | None:
+        """Take in a sample; that it was measured, once it was."""
+        result = self._prober.add(metered)
+        return None if result is None else self._ended(result)
+
+    def _ended(self, result: ProbeResult) -> BaselineEnded:
+        if result.measurement is None:
+            self.failed += 1
+            return BaselineEnded(
+                failed=f"the baseline could not be measured: {self._progress.trouble or result.reason}"
+            )
+        baseline = result.measurement
+        if self._progress.confidence == "low":
+            baseline = replace(baseline, proxy_rel_stderr=0.0)
+        self._prober.count_by_proxy(baseline if baseline.is_relative else None)
+        self.measured, self.failed = baseline, 0
+        doubt = implausible(baseline.power_w, baseline.of_gpus().power_w)
+        if doubt is not None:
+            self._out.warn(doubt)
+        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
+        self._prober.expect(baseline.period_s)
+        return BaselineEnded()
