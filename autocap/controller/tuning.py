@@ -50,7 +50,7 @@ class Tuning:
     period_trial_most_s: float = threshold(90.0, "s", "that a trial which proves a period lasts at most", "period")
 
     # What a search may cost
-    search_trials: int = threshold(5, "trials", "with the confirmation, of the shortest search that is worth its while")
+    search_trials: int = threshold(5, "trials", "with the confirmation, that a search is taken to need at least")
     search_likely_trials: int = threshold(8, "trials", "of a search whose strategy does not say")
     search_confirming_windows: int = threshold(
         3, "windows", "of a confirmation, where it is said how long a search takes"
@@ -96,7 +96,9 @@ class Tuning:
     )
 
     # Whether a cap is better than the baseline
-    confirm_rounds: int = threshold(3, "rounds", "of a confirmation, after which it has a verdict")
+    confirm_rounds: int = threshold(
+        3, "rounds", "of a confirmation, after which it has a verdict unless more may decide it"
+    )
     confirm_most_rounds: int = threshold(
         12, "rounds", "of a confirmation whose verdict may come with more", "scenarios --noisy"
     )

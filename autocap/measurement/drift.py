@@ -63,6 +63,7 @@ class CumulativeSum:
         if not self.knows:
             return 0.0
         variance = (self._square - self._largest) / (self._blocks - 1) * (1 + _MISSED / self._blocks)
+        # About exp(2 · allowance · alarm / variance) iterations lie between two false alarms.
         return max(self._up, self._down) / max(TUNING.drift_alarm, TUNING.drift_noise_alarm * variance)
 
 
