@@ -38,11 +38,17 @@ def write_json(path: Path | None, rows: "Iterable[DataclassInstance]") -> None:
         path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
-def played(run: Callable[[Given], Result], cases: Iterable[Given], chunk: int = 1) -> Iterator[Result]:
-    """What comes of each case, in their order; in as many processes as there are cores, with a bar on a terminal."""
+def played(
+    run: Callable[[Given], Result],
+    cases: Iterable[Given],
+    chunk: int = 1,
+    begin: Callable[[], None] | None = None,
+) -> Iterator[Result]:
+    """What comes of each case, in their order; in as many processes as there are cores, with a bar on a terminal.
+    begin: is called in each of them first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the workers, which fill the cores by themselves
     given, shown = list(cases), sys.stderr.isatty()
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(initializer=begin) as pool:
         for done, result in enumerate(pool.map(run, given, chunksize=chunk), start=1):
             yield result
             if shown:

@@ -10,6 +10,7 @@ from autocap.cli import settings, settings_file
 from autocap.cli.options import attach_config, run_config
 from autocap.cli.sweep import sweep_config
 from autocap.config.option import CommandOption, TakenSetting
+from autocap.config.threshold import Threshold, thresholds
 from autocap.printing import columns, encoding_of, put, put_json
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
@@ -27,14 +28,19 @@ class Config:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap config [COMMAND [options]] [--json]"
+        parser.usage = "autocap config [COMMAND [options]] [--all] [--json]"
         parser.add_argument(
             "command", metavar="COMMAND", nargs="?", choices=settings.commands(), default="run",
             help=f"{', '.join(settings.commands())} (default: run)",
         )  # fmt: skip
         parser.add_argument(
+            "--all", action="store_true",
+            help="also the thresholds of measuring and deciding, which no option sets, with unit and reason",
+        )  # fmt: skip
+        parser.add_argument(
             "--json", action="store_true",
-            help="print {command, files, settings}; of each setting option, value, source, and why it is unused",
+            help="print {command, files, settings}; of each setting option, value, source, and why it is unused; "
+            "with --all also thresholds, by room",
         )  # fmt: skip
         for option in _of_any_command().values():
             # A value as text: what it means is the command's to say.
@@ -57,10 +63,16 @@ class Config:
             _require_usable(args.command, found)
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
         files = {path: settings_file.is_there(path) for path in settings_file.paths()}
+        tuned = _thresholds() if args.all else {}
         if args.json:
-            put_json({"command": args.command, "files": files, "settings": [asdict(row) for row in rows]})
+            shown: dict[str, object] = {"command": args.command, "files": files, "settings": list(map(asdict, rows))}
+            if args.all:
+                shown["thresholds"] = {room: list(map(asdict, those)) for room, those in tuned.items()}
+            put_json(shown)
         else:
             _show(args.command, rows, files)
+            for room, those in tuned.items():
+                _show_thresholds(room, those)
         return 0
 
 
@@ -99,13 +111,34 @@ def _row(option: CommandOption, command: str, setting: settings.Setting | None) 
     return _Row(option=option.name, value=setting.text, source=setting.source, unused=setting.unused)
 
 
-def _show(command: str, rows: Sequence[_Row], files: Mapping[str, bool]) -> None:
-    from autocap.reports.document import Table
-    from autocap.reports.text import table_lines
+def _thresholds() -> dict[str, list[Threshold]]:
+    """By room."""
+    from autocap.controller import tuning as of_controller
+    from autocap.measurement import tuning as of_measurement
 
+    return {"measurement": thresholds(of_measurement.TUNING), "controller": thresholds(of_controller.TUNING)}
+
+
+def _show(command: str, rows: Sequence[_Row], files: Mapping[str, bool]) -> None:
     cells = [
         (row.option, row.value or "–", f"{row.source}{f'; no say: {row.unused}' * bool(row.unused)}") for row in rows
     ]
-    table = Table(heading="", titles=(f"autocap {command}", "value", "from"), rows=tuple(cells), left=(0, 1))
-    put(*table_lines(table, columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)))
+    _put_table((f"autocap {command}", "value", "from"), cells)
     put(*(f"{path} {'is read' if there else 'is not there'}" for path, there in files.items()))
+
+
+def _show_thresholds(room: str, those: Sequence[Threshold]) -> None:
+    cells = [
+        (one.name, f"{one.value:g} {one.unit}", f"{one.reason}{f' (bench {one.bench})' * bool(one.bench)}")
+        for one in those
+    ]
+    put("")
+    _put_table((room, "value", "what it is"), cells)
+
+
+def _put_table(titles: tuple[str, str, str], cells: Sequence[tuple[str, str, str]]) -> None:
+    from autocap.reports.document import Table
+    from autocap.reports.text import table_lines
+
+    table = Table(heading="", titles=titles, rows=tuple(cells), left=(0, 1))
+    put(*table_lines(table, columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)))

@@ -18,17 +18,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.controller.tuning import TUNING
 from autocap.records import Prediction
 
 Floats = NDArray[np.float64]
 
-_LENGTH, _NEAR = 0.15, 0.03  # of ln cap, over which errors go together, and are evened out
-_LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
-_FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
-_SLOPE, _BEND = 0.5, 10.0  # below: of the slope in ln cap, and what its variance grows by with ln cap; off a cliff
 _GAP = 0.02  # of ln cap, between points there
-_OTHER = 0.1  # of the time: what a job is off from its own curve by, as when its card is warm, is less
-_BESIDE, _ALIKE = 0.05, 2.0  # caps held that agree: so near, of ln cap, and off by no more than so many times as much
 
 
 def bent(
@@ -49,7 +44,8 @@ def bent(
     places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
     log_w = np.log([one.cap_w for one in before])
     apart = log_w[:, None] - log_w[None, :]
-    alike, near = (np.exp(-0.5 * (apart / length) ** 2) for length in (_LENGTH, _NEAR))
+    lengths = TUNING.curve_gp_length, TUNING.curve_gp_even_length
+    alike, near = (np.exp(-0.5 * (apart / length) ** 2) for length in lengths)
     inner = np.array([one is not top for one in before])
     deep = np.maximum(math.log(low_w) - log_w, 0.0)
     beyond = _below(deep)
@@ -60,8 +56,8 @@ def bent(
         """Value and relative error, shape (caps, 2)."""
         value, stated = np.array([of(one) for one in before]).T
         shown, noise = np.array([of(one) for one in (*held, top)]).T
-        noise = np.append(np.hypot(noise[:-1], _LEAST), 1e-6)
-        own = np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2))
+        noise = np.append(np.hypot(noise[:-1], TUNING.curve_gp_least_error), 1e-6)
+        own = np.sqrt(np.maximum(stated**2 - error**2, TUNING.curve_gp_least_error**2))
         own = np.log(np.where(deep > 0, own[place[low_w]], own))
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
@@ -69,7 +65,8 @@ def bent(
         agree = _agree(away, log_w[places])
         prior = even[:, None] * even[None, :] * alike + beyond
         wide = np.sqrt(np.diag(prior))[places]
-        noise = np.maximum(noise, np.where((size > _FAR * np.hypot(noise, wide)) & ~agree, size / _FAR, 0))
+        far = (size > TUNING.curve_gp_far_sigmas * np.hypot(noise, wide)) & ~agree
+        noise = np.maximum(noise, np.where(far, size / TUNING.curve_gp_far_sigmas, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ away
         left = np.maximum(np.diag(prior) - np.sum(gain * prior[:, places], axis=1), 0.0)
@@ -90,7 +87,7 @@ def is_anothers(at: Callable[[float], Prediction], held: Sequence[Prediction], c
     common: the baseline's relative error of time."""
     away = np.log([one.time / at(one.cap_w).time for one in held])
     error = [math.hypot(one.period_rel_stderr, own_error(at(one.cap_w).period_rel_stderr, common)) for one in held]
-    far = np.abs(away) > np.maximum(_OTHER, _FAR * np.array(error))
+    far = np.abs(away) > np.maximum(TUNING.curve_other_job_time, TUNING.curve_gp_far_sigmas * np.array(error))
     return len(held) > 1 and bool(np.any(far & _agree(away, np.log([one.cap_w for one in held]))))
 
 
@@ -98,14 +95,16 @@ def _below(deep: Floats) -> Floats:
     """The covariance of what the curve is off by at so much of ln cap below the lowest that it knows; shape (caps,
     caps)."""
     near, far = np.minimum(deep[:, None], deep[None, :]), np.maximum(deep[:, None], deep[None, :])
-    return np.asarray(_SLOPE**2 * near * far + _BEND * near**2 * (3 * far - near) / 6)
+    slope, bend = TUNING.curve_gp_low_slope, TUNING.curve_gp_low_bend
+    return np.asarray(slope**2 * near * far + bend * near**2 * (3 * far - near) / 6)
 
 
 def _agree(away: Floats, log_w: Floats) -> NDArray[np.bool_]:
     """Whether the curve is off at a cap held about as much as at another one near it; shape (caps held,), as both."""
     off, other = np.abs(away)[:, None], np.abs(away)[None, :]
-    agree = (away[:, None] * away[None, :] > 0) & (np.maximum(off, other) <= _ALIKE * np.minimum(off, other))
-    agree &= np.abs(log_w[:, None] - log_w[None, :]) <= _BESIDE
+    agree = away[:, None] * away[None, :] > 0
+    agree &= np.maximum(off, other) <= TUNING.curve_agree_times * np.minimum(off, other)
+    agree &= np.abs(log_w[:, None] - log_w[None, :]) <= TUNING.curve_agree_near
     np.fill_diagonal(agree, val=False)
     return np.asarray(agree.any(axis=1))
 

@@ -8,17 +8,10 @@ arrival, where every iteration earns X τ₀.
 
 import math
 
+from autocap.controller.tuning import TUNING
 from autocap.events import Tally
 from autocap.measurement.totals import RunningTotals
 from autocap.records import Measurement, Trial
-
-_TRIALS = 5  # with the confirmation, of a search that knows what it does
-_EDGES = 2  # iterations of a trial that do not count
-_SURE = 2.0  # standard errors
-_TIMES = 2.0  # the rest of the job must last as many searches
-# Of the time at the limit found, and what a search may spend at its beginning: together no more than two points of the
-# first minute, as a slowdown counts them, nor of a longer time.
-_UNDER_CEILING, _AT_ONCE_S = 0.01, 0.6
 
 
 class SlowdownBudget:
@@ -50,13 +43,13 @@ class SlowdownBudget:
         """What a search may cost from now on beside a cap that is held at or below a ceiling."""
         share = min(1.0, self._baseline.period_s / held.period_s)
         budget = SlowdownBudget(
-            _UNDER_CEILING * share,
+            TUNING.ceiling_slowdown * share,
             self._totals,
             held,
             settle_s=self._settle_s,
             fewest=self._fewest,
             since=self._totals.tally(now_s),
-            saved_s=_AT_ONCE_S * share,
+            saved_s=TUNING.ceiling_at_once_s * share,
         )
         budget._seen = list(self._seen)
         return budget
@@ -94,9 +87,9 @@ class SlowdownBudget:
         """Seconds that must have been saved up for a trial of a cap to begin: what it is expected to lose, and two
         standard errors of its time and of what was saved."""
         ratio = self._expected_ratio(cap_w)
-        windows = self._baseline.iterations / (self._fewest + _EDGES)
+        windows = self._baseline.iterations / (self._fewest + TUNING.trial_edge_iterations)
         error = self._baseline.period_rel_stderr * math.sqrt(1 + max(1.0, windows))
-        needed = self.expected_loss_s(cap_w) + _SURE * error * self._lasts_s(ratio)
+        needed = self.expected_loss_s(cap_w) + TUNING.slowdown_saved_sigmas * error * self._lasts_s(ratio)
         return needed * (1 << self._cut.get(cap_w, 0))
 
     def expected_loss_s(self, cap_w: float) -> float:
@@ -105,7 +98,7 @@ class SlowdownBudget:
         return self._lasts_s(ratio) * (1 - 1 / ratio)
 
     def _lasts_s(self, ratio: float) -> float:
-        return self._settle_s + (self._fewest + _EDGES) * ratio * self._baseline.period_s
+        return self._settle_s + (self._fewest + TUNING.trial_edge_iterations) * ratio * self._baseline.period_s
 
     def _expected_ratio(self, cap_w: float) -> float:
         """How slow a cap is taken to be.
@@ -137,8 +130,8 @@ def objection(
         return None
     left_s = max(left, 0.0) * baseline.period_s
     window_s = max(baseline.duration_s, fewest * baseline.period_s)
-    search_s = _TRIALS * (settle_s + window_s + 2 * baseline.period_s)
-    if left_s >= max(_TIMES * search_s, long_s):
+    search_s = TUNING.search_trials * (settle_s + window_s + 2 * baseline.period_s)
+    if left_s >= max(TUNING.search_paid_back * search_s, long_s):
         return None
     search_s = max(search_s, long_s)
     return (

@@ -14,6 +14,7 @@ from autocap import events
 from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
 from autocap.controller.holding import Hold
 from autocap.controller.search import Search
+from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import pool
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeRules
@@ -21,11 +22,6 @@ from autocap.measurement.prober import Prober
 from autocap.records import TOLERANCE_W, Measurement, same_limits
 
 Caps = tuple[float, ...]
-
-_BESIDE = 0.01  # of a cap: what is measured goes on while that is held which is so near
-_WELL = 0.001  # an error of the time per iteration, relative
-_WEEK_S = 7 * 86400.0  # after which a cap is looked at closely once more
-_CLOSE, _CLOSE_S = 0.0005, 600.0  # a relative error, and how long it is tried for, seconds
 
 
 class Ceiling:
@@ -64,7 +60,7 @@ class Ceiling:
         know them."""
         self._out.set(caps_w)
         hold.moved(search.curve.expected(max(caps_w)), self._out.now_s)
-        if self._prober.busy and abs(caps_w[0] - self._begun_w) <= _BESIDE * self._begun_w:
+        if self._prober.busy and abs(caps_w[0] - self._begun_w) <= TUNING.ceiling_same_cap * self._begun_w:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
         self.tell()
@@ -107,10 +103,10 @@ class Ceiling:
         caps_w = self._out.decided_w
         self._held_w = []
         if self._closely:
-            rules = replace(rules, target_stderr=_CLOSE, limit_s=_CLOSE_S)
-            known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S)
+            rules = replace(rules, target_stderr=TUNING.close_look_error, limit_s=TUNING.close_look_s)
+            known = search.is_close(caps_w[0], self._out.now_s - TUNING.close_look_every_s)
         else:  # nobody else's share depends on it where there is no ceiling
-            known = self._out.ceiling_w == math.inf or search.knows(caps_w[0], _WELL)
+            known = self._out.ceiling_w == math.inf or search.knows(caps_w[0], TUNING.ceiling_known_error)
         if len(set(caps_w)) == 1 and not known:
             self._begun_w = caps_w[0]
             self._prober.start(caps_w, search.cost, rules)

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import as_at, with_errors
 from autocap.measurement.paired import compared, together
 from autocap.measurement.probe import ProbeRules
@@ -13,20 +14,9 @@ from autocap.records import Cost, Measurement
 
 Caps = tuple[float, ...]
 
-_ROUNDS = 3
-_MOST_ROUNDS = 12  # where the verdict may come with more of them
 WINDOW_TIME_ERROR = 0.05  # of a window: three rounds of them know the time that well, as √(2/3) of it twice is 8 points
-_UNSURE = 1.5  # times as large as it is, that an error may seem by a few windows
-_KNOWN = 0.10  # of the baseline's time: two standard errors of that of a cap that is kept are no more
-_FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
-_LONG_BETWEEN_S = 3.0  # of such a window, where the verdict needs no more
-_CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
-_COARSEST = 0.04  # of those errors, for what is stated in the end
 _ENERGY = Metric(name="energy")
-_NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
-_SURE = 2.0  # standard errors
-_FEWEST_PER_GPU, MOST_PER_GPU = 3, 6  # rounds for a verdict on caps per GPU
-_EXACT = 0.0008  # an error of the time at which no more are needed
+MOST_PER_GPU = 6  # rounds for a verdict on caps per GPU
 # Two windows of the cap, each measured to √2 of the target, together reach the target.
 WINDOW_ERROR = math.sqrt(2)
 
@@ -114,7 +104,7 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
     rounds than so many."""
     if windows.rounds < max(1, fewest):
         return None
-    (cap, baseline), last = windows.both, windows.rounds >= _ROUNDS
+    (cap, baseline), last = windows.both, windows.rounds >= TUNING.confirm_rounds
     cost = metric.versus(cap, baseline)
     numbers = f"{metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
 
@@ -133,17 +123,18 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
         unsure = f"not surely within the slowdown limit: {_slowdown(cap, baseline)}, {allowed}"
         return found(Ruling.TOO_SLOW, unsure) if last else None
     time_error = slowdown(cap, baseline)[1]
-    if cost.value + 2 * cost.stderr < 1 and 2 * time_error <= _KNOWN:
+    if cost.value + 2 * cost.stderr < 1 and 2 * time_error <= TUNING.confirm_known_time:
         return found(Ruling.BETTER, numbers)
     # Each second of it is spent at the cap or as without one, so that more rounds lose next to nothing.
-    then = math.sqrt(windows.rounds / _MOST_ROUNDS)  # the share of the errors that is left after the most rounds
-    slack = _UNSURE if windows.rounds < _MOST_ROUNDS / 2 else 1.0
-    hopeful = cost.value + 2 * then * cost.stderr < 1 and 2 * then * time_error <= slack * _KNOWN
-    if not last or (hopeful and windows.rounds < _MOST_ROUNDS):
+    most = TUNING.confirm_most_rounds
+    then = math.sqrt(windows.rounds / most)  # the share of the errors that is left after the most rounds
+    slack = TUNING.confirm_unsure if windows.rounds < most / 2 else 1.0
+    hopeful = cost.value + 2 * then * cost.stderr < 1 and 2 * then * time_error <= slack * TUNING.confirm_known_time
+    if not last or (hopeful and windows.rounds < most):
         return None
     if cost.value + 2 * cost.stderr < 1:
         saves = f"{max(cap.cap_w):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
-        points, time = 100 * _KNOWN, _slowdown(cap, baseline)
+        points, time = 100 * TUNING.confirm_known_time, _slowdown(cap, baseline)
         return found(
             Ruling.NOT_BETTER,
             f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
@@ -158,16 +149,17 @@ def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metr
 
     baseline: as it is known so far.
     """
-    rules = replace(usual, min_batches=min(_FEWEST_BETWEEN, usual.min_batches))
+    rules = replace(usual, min_batches=min(TUNING.confirm_baseline_iterations, usual.min_batches))
     if metric.max_slowdown is not None:
         return rules
     saved = abs(1.0 - metric.cost(compared.outer, baseline).value)
-    return brief(rules, saved / _CLEAR)
+    return brief(rules, saved / TUNING.confirm_clear_sigmas)
 
 
 def brief(usual: ProbeRules, coarse: float = math.inf) -> ProbeRules:
     """The same, but for a sensor that shows too little soon: then a relative error of `coarse` does, 4 % at most."""
-    return replace(usual, patience_s=_LONG_BETWEEN_S, coarse_stderr=min(coarse, _COARSEST))
+    coarse = min(coarse, TUNING.confirm_coarsest_error)
+    return replace(usual, patience_s=TUNING.confirm_baseline_s, coarse_stderr=coarse)
 
 
 def scattering_as(few: Measurement, many: Measurement) -> Measurement:
@@ -212,7 +204,8 @@ class PerGpuComparison(Comparison):
     @property
     def settled(self) -> bool:
         """Whether there are rounds enough for a verdict."""
-        return self.rounds >= MOST_PER_GPU or (self.rounds >= _FEWEST_PER_GPU and self.time.stderr <= _EXACT)
+        is_exact = self.rounds >= TUNING.per_gpu_fewest_rounds and self.time.stderr <= TUNING.per_gpu_exact_error
+        return is_exact or self.rounds >= MOST_PER_GPU
 
     def hindrance(self) -> str | None:
         """Why the caps tried must not be kept: time grows beyond noise; `None` where it does not."""
@@ -224,7 +217,7 @@ class PerGpuComparison(Comparison):
         energy, metric = _ENERGY.versus(self.inner, self.outer), self._metric.versus(self.inner, self.outer)
         if self._slower:
             return self.hindrance()
-        if energy.value + _SURE * energy.stderr >= 1:
+        if energy.value + TUNING.per_gpu_sigmas * energy.stderr >= 1:
             return f"no energy saved beyond its error: {percent(energy)}"
         if metric.value >= 1:
             return f"worse than the common cap: {self._metric.name} {percent(metric)}"
@@ -233,7 +226,7 @@ class PerGpuComparison(Comparison):
     @property
     def _slower(self) -> bool:
         """Whether time grows beyond noise: by one standard error and what is negligible."""
-        return self.time.value > 1 + _NEGLIGIBLE + self.time.stderr
+        return self.time.value > 1 + TUNING.per_gpu_negligible_time + self.time.stderr
 
     def gain(self) -> str:
         """What the caps tried change, in words."""

@@ -10,11 +10,10 @@ import math
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox
 from autocap.controller.intake import Intake
+from autocap.controller.tuning import TUNING
 from autocap.records import Measurement
 
-_RESERVE = 1.01  # times as long as the baseline says
 _LEAST = 1e-6  # a slowdown that no cap is within
-_LEAST_SHARE = 0.1
 
 
 class Deadline:
@@ -39,7 +38,7 @@ class Deadline:
 
     def iterations(self, baseline: Measurement, seconds: float, saved_s: float) -> float:
         """How many must be done in so many seconds to come. saved_s: that the job may lose, of its largest slowdown."""
-        needed = 0.0 if self.finish_s is None else _RESERVE * self._left / self._share
+        needed = 0.0 if self.finish_s is None else TUNING.deadline_reserve * self._left / self._share
         if self._most is not None and seconds > saved_s:
             needed = max(needed, (seconds - saved_s) / (baseline.period_s * (1 + self._most)))
         return needed
@@ -61,7 +60,7 @@ class Deadline:
 
     def _left_s(self, baseline: Measurement) -> float:
         """Seconds that these take at the limits found on arrival."""
-        return _RESERVE * self._left * baseline.period_s
+        return TUNING.deadline_reserve * self._left * baseline.period_s
 
     def _trained_s(self, from_s: float) -> float:
         """Seconds of training from then to the end."""
@@ -73,4 +72,4 @@ class Deadline:
         tally = self._intake.totals.tally(self._out.now_s)
         if tally is None or tally.counted_s <= 0:
             return 1.0
-        return max(_LEAST_SHARE, 1 - tally.paused_s / tally.counted_s)
+        return max(TUNING.deadline_least_share, 1 - tally.paused_s / tally.counted_s)

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocap.controller.search import Search
+from autocap.controller.tuning import TUNING
 from autocap.events.settled import failed
 from autocap.measurement.drift import beside, differences, impossible
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
-
-# From 4/3 on a lower cap's time may be a multiple of the iteration's, beside that of the next higher cap. Time that
-# grows for want of power takes little more energy with it, but for the cliff at the floor of some cards.
-_MULTIPLE, _DEARER = 1.3, 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +181,6 @@ def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
         return None
     other = min(above, key=lambda one: max(one.cap_w))
     both = ratios(found, other)
-    if both["time"].value < _MULTIPLE or both["energy"].value < _DEARER:
+    if both["time"].value < TUNING.miscount_time or both["energy"].value < TUNING.miscount_energy:
         return None
     return f"{beside(found, other)}, and a multiple of an iteration may have been taken for one"

@@ -8,18 +8,11 @@ and the baseline is measured in turn with the cap that is to be kept, when all t
 import math
 from dataclasses import replace
 
+from autocap.controller.tuning import TUNING
 from autocap.measurement.metering import Metered
 from autocap.measurement.window import Window
 from autocap.progress import COUNTED
 from autocap.records import Measurement, SensorInfo
-
-_FEWEST, _LEAST_S = 2, 1.0  # whole iterations, and seconds
-_ALIKE = 0.1  # the last iteration against those before it: the first ones of a job may take many times as long
-# Relative: a floor, not an error that was measured. What a job does in its first second or two says nothing of the
-# next minute, so that its scatter alone would be too small an error; this only ever widens what is said, and what is
-# known better takes its place before anything is confirmed.
-_BEYOND = 0.03
-_LEAST_DRAW = 0.4  # of the limits: a job that draws less may not train yet
 
 
 class FirstLook:
@@ -51,28 +44,29 @@ class FirstLook:
             return None
         if kind not in COUNTED:
             return self._window.measure(self._batches)
-        if self._window.iterations < _FEWEST or self._window.span_s < _LEAST_S:
+        if self._window.iterations < TUNING.baseline_rough_iterations or self._window.span_s < TUNING.baseline_rough_s:
             return None
         t_s, counts = self._window.marks()
-        if t_s.size < _FEWEST + 1:  # a sample may bring more than one iteration
+        if t_s.size < TUNING.baseline_rough_iterations + 1:  # a sample may bring more than one iteration
             return None
         last_s = (t_s[-1] - t_s[-2]) / (counts[-1] - counts[-2])
         before_s = (t_s[-2] - t_s[0]) / (counts[-2] - counts[0])
-        if not 1 / (1 + _ALIKE) < last_s / before_s < 1 + _ALIKE:
+        if not 1 / (1 + TUNING.baseline_rough_alike) < last_s / before_s < 1 + TUNING.baseline_rough_alike:
             self._window.trim(float(t_s[-2]))  # what came before was another kind of iteration
             return None
-        seen = self._window.measure(_FEWEST)
-        if seen is None or seen.of_gpus().power_w < _LEAST_DRAW * sum(self._caps_w):
+        seen = self._window.measure(TUNING.baseline_rough_iterations)
+        if seen is None or seen.of_gpus().power_w < TUNING.baseline_rough_draw * sum(self._caps_w):
             return None
         return rough(seen)
 
 
 def rough(seen: Measurement) -> Measurement:
-    """With errors that do not rest on the scatter of a few iterations alone: a job may do something else at first."""
+    """With errors that do not rest on the scatter of a few iterations alone: a job may do something else at first. This
+    only ever widens what is said, and what is known better takes its place before anything is confirmed."""
     return replace(
         seen,
-        period_rel_stderr=math.hypot(seen.period_rel_stderr, _BEYOND),
-        energy_rel_stderr=math.hypot(seen.energy_rel_stderr, _BEYOND),
-        power_rel_stderr=math.hypot(seen.power_rel_stderr, _BEYOND),
+        period_rel_stderr=math.hypot(seen.period_rel_stderr, TUNING.baseline_rough_floor),
+        energy_rel_stderr=math.hypot(seen.energy_rel_stderr, TUNING.baseline_rough_floor),
+        power_rel_stderr=math.hypot(seen.power_rel_stderr, TUNING.baseline_rough_floor),
         time_energy_corr=0.0,
     )

@@ -1,15 +1,12 @@
 """While a cap is held: is it time to measure again, or to tune anew?"""
 
 from autocap.controller.actions import Keep, Kept, RevertForNow
+from autocap.controller.tuning import TUNING
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metered
 from autocap.records import Measurement
 
 Retune = float | str  # seconds, "auto" or "never"
-
-_RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
-_CHECK_S, _CHECK_WINDOWS = 900.0, 150.0  # first check after as long, or as many times the baseline's window
-_USUAL_WINDOW = 8.0  # iterations, at least
 
 
 class Hold:
@@ -80,15 +77,15 @@ class HoldPlan:
         self._retune, self._settle_s = retune, settle_s
         self.searches = self.decisions = 0
         self._searched_from_s = self._check_s = 0.0
-        self._retry_s = _RETRY_S
+        self._retry_s = TUNING.hold_retry_s
 
     def begin_search(self, baseline: Measurement, now_s: float, stretch: float = 1.0) -> None:
         """The baseline is looked at again so late for the first time that it costs a few thousandths at most. stretch:
         how many times as long as usual its trials are."""
         self.searches += 1
-        self._searched_from_s, self._retry_s = now_s, stretch * _RETRY_S
-        window_s = max(baseline.duration_s, _USUAL_WINDOW * baseline.period_s)  # a rough one is shorter
-        self._check_s = max(_CHECK_S, _CHECK_WINDOWS * window_s)
+        self._searched_from_s, self._retry_s = now_s, stretch * TUNING.hold_retry_s
+        window_s = max(baseline.duration_s, TUNING.hold_window_iterations * baseline.period_s)  # a rough one is shorter
+        self._check_s = max(TUNING.hold_check_s, TUNING.hold_check_windows * window_s)
 
     def begin_check(self) -> None:
         """The next one follows after twice the time."""

@@ -4,12 +4,7 @@ from autocap.config import TRIAL_SECONDS, TuneConfig
 from autocap.controller.budget import objection
 from autocap.controller.per_gpu.balancing import MOST_WINDOWS, USUAL_WINDOWS
 from autocap.controller.search import Search
-
-_EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
-_LIKELY_TRIALS = 8  # where the strategy does not say
-_CONFIRMING = 3  # windows
-_WORTH_SAYING = 1.1
-REVISIT_TRIALS = 4  # after as many the baseline is measured again
+from autocap.controller.tuning import TUNING
 
 
 class Outlook:
@@ -19,13 +14,13 @@ class Outlook:
         self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
         self._settle_s, self._iteration_s = settle_s, search.first.period_s
         self._balances = config.per_gpu and len(search.first.cap_w) > 1
-        self._iterations_s = (config.min_batches + _EDGES) * self._iteration_s
+        self._iterations_s = (config.min_batches + TUNING.trial_edge_iterations) * self._iteration_s
         self._trial_s = settle_s + self._iterations_s  # at least
 
     @property
     def is_long(self) -> bool:
         """Whether a trial does not fit into the time that it may take, by more than is worth a word."""
-        return self._trial_s > _WORTH_SAYING * self._limit_s
+        return self._trial_s > TUNING.search_long_trial * self._limit_s
 
     @property
     def stretch(self) -> float:
@@ -38,8 +33,8 @@ class Outlook:
         """For a common cap, of trials that are as short as may be: they, the baselines between them and the
         confirmation, seconds."""
         expected = self._search.expected_trials
-        trials = _LIKELY_TRIALS if expected is None else max(1, expected)
-        return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
+        trials = TUNING.search_likely_trials if expected is None else max(1, expected)
+        return (trials + trials // TUNING.revisit_every_trials + TUNING.search_confirming_windows) * self._trial_s
 
     def objection(self, left: float | None) -> str | None:
         """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""

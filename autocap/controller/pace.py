@@ -11,15 +11,8 @@ off by 4 %. Once it is known at a cap that is held, its phase is followed by a r
 """
 
 from autocap.config import SAMPLES_PER_UPDATE
+from autocap.controller.tuning import TUNING
 from autocap.records import Sample, SensorInfo
-
-_FASTEST_S = 0.02  # between two samples; no sensor is known to update more often
-_USUAL_S = 0.05  # while something is measured
-_FAST_COUNTER_S, _BY_FAST_COUNTER_S = 0.05, 0.1  # one that moves more often than that is never old
-_LONGEST_S = 0.25  # then: flags of the driver's, as of heat, are momentary
-_HELD_S = 0.8  # while a cap is held: two beats of the watchdog, which wake us in any case
-_NODE_S = 0.4  # then, beside a meter of the machine without a counter
-_PER_ITERATION = 16  # samples: an edge is known to a percent of an iteration
 
 
 class Pace:
@@ -27,11 +20,11 @@ class Pace:
 
     def __init__(self, sensor: SensorInfo) -> None:
         self._update_s, self._fresh_s = sensor.update_s, sensor.update_s / SAMPLES_PER_UPDATE
-        self._step_s, self._usual_s = self._fresh_s, _USUAL_S
+        self._step_s, self._usual_s = self._fresh_s, TUNING.sample_measuring_s
         if sensor.counter_s is not None:
-            is_fast = sensor.counter_s < _FAST_COUNTER_S
+            is_fast = sensor.counter_s < TUNING.sample_fast_counter_s
             self._step_s = sensor.counter_s if is_fast else sensor.counter_s / SAMPLES_PER_UPDATE
-            self._usual_s = _BY_FAST_COUNTER_S if is_fast else _USUAL_S
+            self._usual_s = TUNING.sample_by_fast_counter_s if is_fast else TUNING.sample_measuring_s
         self._counts = False  # all devices count their energy
         self._holds_node = False  # the machine's is added up from power
 
@@ -52,14 +45,14 @@ class Pace:
         which takes as much then, but where a sample each step_s, above 0, will do. iteration_s: of an iteration, 0
         while that is unknown.
         """
-        fastest_s = max(self._fresh_s, _FASTEST_S)
+        fastest_s = max(self._fresh_s, TUNING.sample_fastest_s)
         if follows_power and held and step_s > fastest_s:
-            return step_s if self._counts else min(step_s, max(self._update_s, _USUAL_S))
+            return step_s if self._counts else min(step_s, max(self._update_s, TUNING.sample_measuring_s))
         if follows_power or not (self._counts or held):
             return fastest_s
         if not self._counts:
-            return max(self._update_s, _USUAL_S)
+            return max(self._update_s, TUNING.sample_measuring_s)
         if held:
-            return max(_NODE_S if self._holds_node else _HELD_S, self._fresh_s)
-        needed_s = min(max(iteration_s / _PER_ITERATION, self._usual_s), _LONGEST_S)
+            return max(TUNING.sample_node_s if self._holds_node else TUNING.sample_held_s, self._fresh_s)
+        needed_s = min(max(iteration_s / TUNING.sample_per_iteration, self._usual_s), TUNING.sample_longest_s)
         return self._step_s * max(1, round(needed_s / self._step_s))

@@ -6,14 +6,11 @@ before anything is measured. What the period does there proves it, or ends it (`
 
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox
+from autocap.controller.tuning import TUNING
 from autocap.measurement.metering import Metered
 from autocap.progress import Progress
 from autocap.records import SensorInfo
 from autocap.strategies.grid import CapGrid
-
-_BELOW_DRAW = 0.85  # the cap, of the mean draw: the clock falls by some per cent
-_SMOOTHED_S = 5.0  # of the draw
-_CYCLES, _LEAST_S, _MOST_S = 40.0, 10.0, 90.0  # of the period, and how long it may take
 
 
 class Proving:
@@ -47,7 +44,8 @@ class Proving:
         if cap_w is None:
             return
         self._may = False
-        self._until_s = metered.t_s + self._sensor.settle_s + min(max(_CYCLES * period_s, _LEAST_S), _MOST_S)
+        lasts_s = max(TUNING.period_trial_cycles * period_s, TUNING.period_trial_least_s)
+        self._until_s = metered.t_s + self._sensor.settle_s + min(lasts_s, TUNING.period_trial_most_s)
         self._out.warn(
             f"a period of {period_s:.3g} s shows in the power that a faster load could feign: a trial at {cap_w:g} W, "
             f"of {self._until_s - metered.t_s:.0f} s at most, tells them apart"
@@ -67,7 +65,7 @@ class Proving:
         if not known:
             return
         since_s, self._drawn_s = metered.t_s - self._drawn_s, metered.t_s
-        share = 1.0 if self._draw_w is None else min(1.0, since_s / _SMOOTHED_S)
+        share = 1.0 if self._draw_w is None else min(1.0, since_s / TUNING.period_trial_draw_s)
         before_w = self._draw_w or 0.0
         self._draw_w = before_w + share * (max(known) - before_w)
 
@@ -75,5 +73,6 @@ class Proving:
         """The highest cap clearly below the draw, watts; `None` where there is none."""
         if self._draw_w is None:
             return None
-        below = [cap_w for cap_w in self._grid if cap_w <= _BELOW_DRAW * self._draw_w and self._out.allows(cap_w)]
+        most_w = TUNING.period_trial_below_draw * self._draw_w
+        below = [cap_w for cap_w in self._grid if cap_w <= most_w and self._out.allows(cap_w)]
         return max(below, default=None)

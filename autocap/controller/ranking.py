@@ -11,14 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from autocap.controller.search import Search
+from autocap.controller.tuning import TUNING
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, same_limit
-
-_SURE = 2.0  # standard errors
-_CLEAR = 3.0  # standard errors of a window, that a cap should save
-_FINEST, _COARSEST = 0.001, 0.007  # of a window
-_WINDOWS = 3.0  # of the baseline, in a confirmation
-_LEAST = 5e-4  # relative error of anything measured at another hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +82,7 @@ class Ranking:
         shown = self._curve.expected(cap_w)
         by = {1 - metric.cost(shown, self._baseline).value: metric for metric in (self._metric, self._usual)}
         saves = max(by)
-        error = min(max(saves / _CLEAR, _FINEST), _COARSEST)
+        error = min(max(saves / TUNING.follow_clear_sigmas, TUNING.follow_finest_error), TUNING.follow_coarsest_error)
         return Confirm(cap_w=cap_w, window_error=error, metric=by[saves])
 
     def gain(self, held_w: float, other_w: float) -> Cost:
@@ -100,7 +95,8 @@ class Ranking:
     def _is_worth(self, held_w: float, other_w: float, *, confirmed: bool) -> bool:
         gain, costs = self.gain(held_w, other_w), self._switching
         if not confirmed:
-            costs += self._per_second * _WINDOWS * self._baseline.duration_s * max(0.0, 1 - self._value(other_w))
+            lasts_s = TUNING.follow_confirming_windows * self._baseline.duration_s
+            costs += self._per_second * lasts_s * max(0.0, 1 - self._value(other_w))
         return gain.value > max(gain.stderr, costs)
 
     def _value(self, cap_w: float) -> float:
@@ -117,7 +113,7 @@ class Ranking:
         if self._is_limit(cap_w) or most is None:
             return True
         shown = self._curve.expected(cap_w)
-        sigmas = _SURE if self._is_known(cap_w) else 0.0
+        sigmas = TUNING.follow_allowed_sigmas if self._is_known(cap_w) else 0.0
         return shown.period_s * (1 + sigmas * shown.period_rel_stderr) <= self._baseline.period_s * (1 + most)
 
     def _is_known(self, cap_w: float) -> bool:
@@ -141,4 +137,4 @@ class Ranking:
 
 
 def _without(error: float, part: float) -> float:
-    return math.sqrt(max(_LEAST**2, error**2 - part**2))
+    return math.sqrt(max(TUNING.follow_least_error**2, error**2 - part**2))

@@ -10,10 +10,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
-_OFF = 0.3  # standard deviation of the exponent below from what it came to, however well that is known
-_USUAL, _UNUSUAL = 1.0, 0.5  # of compute-bound work, and how far others are from it
-_NEAR = 1.06  # of the lowest cap: from there down its exponent is seen
-_LEAST, _MOST = 0.5, 3.0  # a cap that does not bind yet will; off the steepest cliffs measured
+from autocap.controller.tuning import TUNING
+
 _CERTAIN = 1e-6  # an error: nothing is
 
 
@@ -23,12 +21,12 @@ def exponent_below(
     """Of time against 1/cap, below the lowest of some caps, watts, ascending, at which an iteration takes these times,
     in any unit, with these relative standard errors; and its own standard error. 1, as of compute-bound work, where
     they say nothing of it."""
-    near = bisect_left(caps_w, _NEAR * caps_w[0])
+    near = bisect_left(caps_w, TUNING.low_exponent_near * caps_w[0])
     if near == len(caps_w):
-        return _USUAL, math.hypot(_OFF, _UNUSUAL)
+        return TUNING.low_exponent_usual, math.hypot(TUNING.low_exponent_off, TUNING.low_exponent_unusual)
     way = math.log(caps_w[near] / caps_w[0])
     seen = math.log(times[0] / times[near]) / way
     noise = max(_CERTAIN, math.hypot(rel_stderrs[0], rel_stderrs[near]) / way)
-    share = _UNUSUAL**2 / (_UNUSUAL**2 + noise**2)
-    exponent = share * seen + (1 - share) * _USUAL
-    return min(max(exponent, _LEAST), _MOST), math.hypot(_OFF, math.sqrt(share) * noise)
+    share = TUNING.low_exponent_unusual**2 / (TUNING.low_exponent_unusual**2 + noise**2)
+    exponent = max(share * seen + (1 - share) * TUNING.low_exponent_usual, TUNING.low_exponent_least)
+    return min(exponent, TUNING.low_exponent_most), math.hypot(TUNING.low_exponent_off, math.sqrt(share) * noise)

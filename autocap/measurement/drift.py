@@ -12,29 +12,13 @@ from itertools import pairwise
 
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
+from autocap.measurement.tuning import TUNING
 from autocap.metrics import ratios
 from autocap.progress import Mark
 from autocap.records import Measurement, Reading
 
-_ALLOWANCE = 0.045  # half of a change of 10 %, a little less
-_REFERENCE_SIGMAS = 3.0
-_ALARM = 1.0  # 20 iterations of a change of 10 %
-_SIGMAS = 200.0  # times the variance: exp(2 · allowance · alarm / variance) iterations between false alarms
-_CLIP = 0.4  # one long iteration is no change,
-_ONE_BLOCK = 0.6  # and neither is one block, of however many iterations: its reading may be older than it says
-_SHORTEST_S = 0.5
-_TIMES_LONGEST = 8.0  # a block, where a reading of power stands for all the time until the next: few say too little
-_OF_AN_ITERATION, _FEW_ITERATIONS = 0.25, 4.0  # a block holds so many where readings of a counter are farther apart
 _REMEMBERED = 100  # blocks
-_MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
-_FEWEST = 8  # blocks that tell the spread
 _MISSED = 4.0  # squares of a usual size that the largest of a few is worth, about
-_STILL, _UNNOTICED_S = (
-    3,
-    6.0,
-)  # one reading of so many that is like the one before; a sensor that sticks for longer is seen
-_STEEPEST = 4.0  # power of the cap that time falls with; 3.3 is the most that was measured, over a cliff
-_CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
 class CumulativeSum:
@@ -44,22 +28,22 @@ class CumulativeSum:
     """
 
     def __init__(self, error: float = 0.0) -> None:
-        self._allowance = max(_ALLOWANCE, _REFERENCE_SIGMAS * error)
+        self._allowance = max(TUNING.drift_allowance, TUNING.drift_reference_sigmas * error)
         self._up = self._down = self._square = self._largest = 0.0
         self._before: float | None = None
         self._blocks = 0
         self._since_up = self._since_down = 0
 
     def add(self, deviation: float, iterations: float) -> None:
-        deviation = min(max(deviation, -_CLIP), _CLIP)
+        deviation = min(max(deviation, -TUNING.drift_iteration_most), TUNING.drift_iteration_most)
         if self._before is not None:
             # Successive differences: a change adds to them once only, so the largest is left out.
             square = iterations * (deviation - self._before) ** 2 / 2
             self._square, self._largest = self._square + square, max(self._largest, square)
             self._blocks += 1
         self._before = deviation
-        self._up = max(0.0, self._up + min(iterations * (deviation - self._allowance), _ONE_BLOCK))
-        self._down = max(0.0, self._down - max(iterations * (deviation + self._allowance), -_ONE_BLOCK))
+        self._up = max(0.0, self._up + min(iterations * (deviation - self._allowance), TUNING.drift_block_most))
+        self._down = max(0.0, self._down - max(iterations * (deviation + self._allowance), -TUNING.drift_block_most))
         self._since_up = self._since_up + 1 if self._up else 0
         self._since_down = self._since_down + 1 if self._down else 0
 
@@ -71,7 +55,7 @@ class CumulativeSum:
     @property
     def knows(self) -> bool:
         """Whether the usual scatter is known, so that something may be told from it."""
-        return self._blocks >= _FEWEST
+        return self._blocks >= TUNING.drift_fewest_blocks
 
     @property
     def level(self) -> float:
@@ -79,7 +63,8 @@ class CumulativeSum:
         if not self.knows:
             return 0.0
         variance = (self._square - self._largest) / (self._blocks - 1) * (1 + _MISSED / self._blocks)
-        return max(self._up, self._down) / max(_ALARM, _SIGMAS * variance)
+        # About exp(2 · allowance · alarm / variance) iterations lie between two false alarms.
+        return max(self._up, self._down) / max(TUNING.drift_alarm, TUNING.drift_noise_alarm * variance)
 
 
 class StillPower:
@@ -107,7 +92,8 @@ class StillPower:
         """Count anew. Whether more than a third of some device's readings since were like those before, for no longer
         than a sensor sticks unnoticed."""
         stuck = any(
-            _STILL * self._still[place] > read and self._before[place].t_s - self._moved_s[place] < _UNNOTICED_S
+            TUNING.sensor_sticks_every * self._still[place] > read
+            and self._before[place].t_s - self._moved_s[place] < TUNING.sensor_sticks_unnoticed_s
             for place, read in self._read.items()
         )
         self._read.clear()
@@ -166,18 +152,21 @@ class DriftWatch:
             self._still_power.begin()
             return None
         seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
-        if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
+        if seconds < TUNING.drift_block_s or iterations <= 0 or joules <= 0:
             return None
-        if metered.gained.held and seconds < _TIMES_LONGEST * self._longest_s:
+        if metered.gained.held and seconds < TUNING.drift_block_readings * self._longest_s:
             return None
-        if iterations < _FEW_ITERATIONS and self._longest_s > _OF_AN_ITERATION * self._reference.period_s:
+        if (
+            iterations < TUNING.drift_block_iterations
+            and self._longest_s > TUNING.drift_readings_apart * self._reference.period_s
+        ):
             return None  # how power runs within an iteration lies between two samples
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
         if self._still_power.begin() and metered.gained.held:
             joules = iterations * self._reference.energy_per_iteration_j  # as far as a sensor that sticks can tell
         ahead = iterations - seconds / self._reference.period_s
-        if 0 < ahead <= self._owed and mark.iterations - self._stalled_at <= 2 * _MOST_QUEUED:
+        if 0 < ahead <= self._owed and mark.iterations - self._stalled_at <= 2 * TUNING.drift_queued_iterations:
             self._owed -= ahead
             return None
         return self._block(seconds, joules, iterations)
@@ -191,7 +180,7 @@ class DriftWatch:
         self._counted = mark
         if metered.pause_ended and before is not None:
             missed = (mark.t_s - before.t_s) / self._reference.period_s - (mark.iterations - before.iterations)
-            self._owed, self._stalled_at = min(max(0.0, missed), _MOST_QUEUED), mark.iterations
+            self._owed, self._stalled_at = min(max(0.0, missed), TUNING.drift_queued_iterations), mark.iterations
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
         time = seconds / iterations / self._reference.period_s
@@ -216,7 +205,7 @@ def differences(before: Measurement, now: Measurement) -> str | None:
     told = [
         f"{100 * (ratio.value - 1):+.0f} % {what}"
         for what, ratio in ratios(now, before).items()
-        if abs(ratio.value - 1) > max(_CHANGED, _CHANGED_SIGMAS * ratio.stderr / ratio.value)
+        if abs(ratio.value - 1) > max(TUNING.changed_least, TUNING.changed_sigmas * ratio.stderr / ratio.value)
     ]
     return " and ".join(told) or None
 
@@ -225,9 +214,9 @@ def impossible(found: Measurement, other: Measurement) -> str | None:
     """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
     cap falls, nor slower as it rises, nor slower by far more than its cap falls."""
     time = ratios(found, other)["time"]
-    margin = max(_CHANGED, _CHANGED_SIGMAS * time.stderr / time.value)
+    margin = max(TUNING.changed_least, TUNING.changed_sigmas * time.stderr / time.value)
     fall = max(other.cap_w) / max(found.cap_w)
-    least, most = sorted((1.0, fall**_STEEPEST))
+    least, most = sorted((1.0, fall**TUNING.impossible_exponent))
     if fall != 1 and not least * (1 - margin) <= time.value <= most * (1 + margin):
         return f"{beside(found, other)}, which no card does"
     return None

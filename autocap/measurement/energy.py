@@ -8,10 +8,8 @@ import math
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from autocap.measurement.tuning import TUNING
 from autocap.records import NodeReading, Reading, Sample
-
-_STILL_S = 1.0  # that a counter may stand still, which none does for so long that counts
-_LEFT_OUT = 0.5  # of what the power says: a counter that has gained less went on from where it stood
 
 
 def gap(sample: Sample) -> str | None:
@@ -202,7 +200,7 @@ class _Gpu:
         """Joules by the counter and by the power since the last call."""
         has_power, counter_j, before_j = reading.power_w is not None, reading.energy_j, self._counter_j
         counts = counter_j is not None and before_j is not None and counter_j != before_j
-        if counts and has_power and not self._ahead_j and self._stood_s <= _STILL_S:  # as nearly always
+        if counts and has_power and not self._ahead_j and self._stood_s <= TUNING.counter_still_s:  # as nearly always
             self._held.begin(now_s, reading.power_w)
             self._counter_j, self._moved_s, self._still_j, self._stood_s = counter_j, now_s, 0.0, 0.0
             self.moved, self.waits, self.lost = True, False, False
@@ -230,7 +228,7 @@ class _Gpu:
 
     def _wait(self, now_s: float) -> tuple[float, float]:
         self._stood_s, self._stood_j = now_s - self._moved_s, self._still_j or 0.0
-        self.moved, is_long = False, self._stood_s > _STILL_S
+        self.moved, is_long = False, self._stood_s > TUNING.counter_still_s
         self.waits = is_long and self._still_j is None
         if self._still_j is None or not is_long:
             return 0.0, 0.0
@@ -240,7 +238,7 @@ class _Gpu:
         return 0.0, more_j
 
     def _has_left_out(self, gained_j: float) -> bool:
-        return self._stood_s > _STILL_S and gained_j < _LEFT_OUT * self._stood_j
+        return self._stood_s > TUNING.counter_still_s and gained_j < TUNING.counter_left_out * self._stood_j
 
     def _move(self, now_s: float) -> None:
         self.moved, self._moved_s, self._still_j, self._stood_s = True, now_s, 0.0, 0.0

@@ -7,10 +7,9 @@ import numpy as np
 
 from autocap.measurement.energy import node_power_w
 from autocap.measurement.metering import Metered
+from autocap.measurement.tuning import TUNING
 from autocap.records import NodeReading
 
-_PERCENTILE = 2.0
-_SHORTEST_S = 1.0
 _MOST_SAMPLES = 100_000
 # A period in the power is recognised long after the job began to train, and a job that was attached to trains already.
 _COUNTED_FROM_THE_START = ("steps", "regex")
@@ -37,7 +36,7 @@ class RestPower:
 
     def estimate(self) -> float | None:
         """Watts; `None` where there was too little to see."""
-        return float(np.percentile(self._watts, _PERCENTILE)) if self.seen_s >= _SHORTEST_S else None
+        return float(np.percentile(self._watts, TUNING.idle_percentile)) if self.seen_s >= TUNING.idle_least_s else None
 
 
 class IdleWatch(RestPower):

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import compress
 
 from autocap.measurement.batches import pool, student_factor
+from autocap.measurement.tuning import TUNING
 from autocap.records import Measurement
 
 _Of = Callable[[Measurement], float]
-_FEWEST_TO_TELL = 3  # windows, of which one may be a burst's,
-_BURST, _SURE = 0.06, 3.0  # where it takes longer by so much, in ln and in standard errors
-_FEWEST_PAIRS = 3
 _QUANTITIES: tuple[tuple[_Of, _Of], ...] = (
     (lambda one: one.period_s, lambda one: one.period_rel_stderr),
     (lambda one: one.energy_per_iteration_j, lambda one: one.energy_rel_stderr),
@@ -28,11 +26,12 @@ def undisturbed(windows: Sequence[Measurement]) -> list[bool]:
     """Which windows of the same caps count: not those that lie in a burst of other work, and take far longer than the
     others do together; more than half of them always do."""
     counts = [True] * len(windows)
-    while sum(counts) >= _FEWEST_TO_TELL and sum(counts) - 1 > len(windows) / 2:
+    while sum(counts) >= TUNING.burst_window_fewest and sum(counts) - 1 > len(windows) / 2:
         slowest = max((place for place, one in enumerate(counts) if one), key=lambda place: windows[place].period_s)
         others = pool([one for place, one in enumerate(windows) if counts[place] and place != slowest])
         error = math.hypot(windows[slowest].period_rel_stderr, others.period_rel_stderr)
-        if math.log(windows[slowest].period_s / others.period_s) <= max(_BURST, _SURE * error):
+        longer = math.log(windows[slowest].period_s / others.period_s)
+        if longer <= max(TUNING.burst_window_longer, TUNING.burst_window_sigmas * error):
             break
         counts[slowest] = False
     return counts
@@ -77,7 +76,7 @@ def compared(outer: Sequence[Measurement], inner: Sequence[Measurement]) -> tupl
         if count
     ]
     pairs = [(near, window) for near, window in pairs if near]
-    if len(pairs) < _FEWEST_PAIRS or any(one.gpu is not None for one in inner):
+    if len(pairs) < TUNING.paired_fewest or any(one.gpu is not None for one in inner):
         return whole
     alone = together(outer, scattered=False), together(inner, scattered=False)
     ratios, errors = [], []

@@ -13,23 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.energy import gpus_power_w
+from autocap.measurement.tuning import TUNING
 from autocap.progress import COUNTED, Mark
 from autocap.records import Sample
 
 Floats = NDArray[np.float64]
-_LONGER = 1.0  # an iteration of twice the usual time holds something else
-_SPREADS = 8.0
-_MOST_LONG = 0.15  # of all iterations
-_KEPT = 64  # iterations that say what is usual
-_FEWEST = 4
-_OVERDUE = 3.0  # usual iterations without an end
-_OVERDUE_AT_NEW_CAP = 6.0  # a low cap alone may slow a job down four times
-_SHORTEST_S = 1.0
-_LONG_S = 5.0
-_LOW = 0.6  # of the usual draw
-_DRAW_MEMORY = 0.02  # weight of a new reading in the usual draw
-_MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from here on,
-_MANY = 8.0  # and so is the second stretch of as many iterations, where samples are far apart
 
 
 class PauseWatch:
@@ -41,7 +29,7 @@ class PauseWatch:
 
     def __init__(self) -> None:
         self.paused = self.is_long = self.ended = False
-        self._times: deque[float] = deque(maxlen=_KEPT)
+        self._times: deque[float] = deque(maxlen=TUNING.pause_usual_iterations)
         self._usual_s = 0.0  # their median
         self._at_cap = 0  # iterations seen since the caps changed
         self._caps_w: tuple[float, ...] = ()
@@ -66,10 +54,11 @@ class PauseWatch:
             self._count(marks[-1])
         elif self._last is not None and self._usual_s:
             since_s = sample.t_s - self._last.t_s
-            overdue_s = (_OVERDUE if self._at_cap >= _FEWEST else _OVERDUE_AT_NEW_CAP) * self._usual_s
-            self.is_long = since_s > max(overdue_s, _LONG_S)
-            if len(self._times) >= _FEWEST:
-                self.paused = since_s > max(overdue_s, _SHORTEST_S) or self._idle(sample.t_s)
+            is_known = self._at_cap >= TUNING.pause_fewest_iterations
+            overdue_s = (TUNING.pause_overdue if is_known else TUNING.pause_overdue_at_new_cap) * self._usual_s
+            self.is_long = since_s > max(overdue_s, TUNING.pause_long_s)
+            if len(self._times) >= TUNING.pause_fewest_iterations:
+                self.paused = since_s > max(overdue_s, TUNING.pause_shortest_s) or self._idle(sample.t_s)
 
     def _feel(self, sample: Sample) -> None:
         """Whether the draw is low."""
@@ -78,18 +67,18 @@ class PauseWatch:
             return
         if self._draw_w is None:
             self._draw_w = draw_w
-        if draw_w >= _LOW * self._draw_w:
+        if draw_w >= TUNING.pause_low_draw * self._draw_w:
             self._low_since_s = None
         elif self._low_since_s is None:
             self._low_since_s = sample.t_s
         if not self.paused:
-            self._draw_w += _DRAW_MEMORY * (draw_w - self._draw_w)
+            self._draw_w += TUNING.pause_draw_weight * (draw_w - self._draw_w)
 
     def _idle(self, now_s: float) -> bool:
-        if self._low_since_s is None or self._at_cap < _FEWEST or self._last is None:
+        if self._low_since_s is None or self._at_cap < TUNING.pause_fewest_iterations or self._last is None:
             return False
         low_s = now_s - max(self._low_since_s, self._last.t_s)
-        return low_s > max(1.2 * self._usual_s, _SHORTEST_S)
+        return low_s > max(1.2 * self._usual_s, TUNING.pause_shortest_s)
 
     def _count(self, mark: Mark) -> None:
         was_paused, self.paused = self.paused, False
@@ -101,7 +90,7 @@ class PauseWatch:
         self.ended = was_paused or self._far_longer(seconds, iterations)
         self._at_cap += 1
         self._in_a_row = self._in_a_row + 1 if self.ended else 0
-        if self._in_a_row > (_MOST_IN_A_ROW if iterations < _MANY else 1):
+        if self._in_a_row > (TUNING.pause_most_in_a_row if iterations < TUNING.pause_many_iterations else 1):
             self._times.clear()
             self.ended = False
         if not self.ended:
@@ -109,15 +98,16 @@ class PauseWatch:
             self._usual_s = median(self._times)
 
     def _far_longer(self, seconds: float, iterations: float) -> bool:
-        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST:
+        if self._at_cap < TUNING.pause_fewest_iterations or len(self._times) < 2 * TUNING.pause_fewest_iterations:
             return False
         beyond_s = seconds - iterations * self._usual_s
-        if beyond_s < max(_OVERDUE / 2 - iterations, 0.9 * _LONGER) * self._usual_s:  # as nearly always: no arrays
+        least = max(TUNING.pause_overdue / 2 - iterations, 0.9 * TUNING.pause_longer)
+        if beyond_s < least * self._usual_s:  # as nearly always: no arrays
             return False
         times = np.array([*self._times, seconds / iterations])
         # Samples may be far apart. What scatters from stretch to stretch is then the mean of many iterations, and a
         # stretch that is longer by a few such spreads of each of them holds nothing else.
-        if beyond_s < _SPREADS * iterations * _spread(times):
+        if beyond_s < TUNING.pause_spreads * iterations * _spread(times):
             return False
         counts = np.ones_like(times)
         counts[-1] = iterations
@@ -135,8 +125,8 @@ def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=np.bool_)
     times = seconds / iterations
     middle = float(np.median(times))
-    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * _spread(times))
-    return long if long.sum() <= _MOST_LONG * iterations.sum() else np.zeros_like(long)
+    long = seconds - iterations * middle > max(TUNING.pause_longer * middle, TUNING.pause_spreads * _spread(times))
+    return long if long.sum() <= TUNING.pause_most_long * iterations.sum() else np.zeros_like(long)
 
 
 def _spread(times: Floats) -> float:

@@ -2,25 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autocap.measurement.metering import Metered
+from autocap.measurement.tuning import TUNING
 from autocap.measurement.window import Window
 from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Trial, TrialLength, TrialState
 
-# A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
-# stop on lucky moments.
-_GROWTH = 1.1
-_RETAKES = 3
-_ROUGH = 0.01  # an error of the time that is far from exact: a sensor has no part in it
-_PACES = 4.0  # that a job is waited for to be level
 _WORTH_SAYING = 0.05  # of a window
-_CALM_S = 1.0  # after a disturbance
-_SHORT_GAP_S = 3.0  # without a reading, in which a job most likely does as before
-_SLOWEST = 4.5  # times as long as at the limit found on arrival an iteration takes at the floor of some cards
-# Of the machine's readings since the cap settled: the first may still average over what was before.
-_NODE_UPDATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +33,7 @@ class ProbeRules:
     limit_s: float
     min_batches: int
     warm_up: int = 1
-    least_s: float = 1.0
+    least_s: float = field(default_factory=lambda: TUNING.window_least_s)
     least_iterations: int = 0
     level: bool = False
     iteration_s: float = 0.0
@@ -59,7 +49,7 @@ class ProbeRules:
     def longest_s(self) -> float:
         """After which a probe ends in any case, seconds: the fewest iterations fit in at any cap."""
         iterations = 1 + self.warm_up + max(self.min_batches, self.least_iterations)
-        return max(self.limit_s, self.settle_s + _SLOWEST * iterations * self.iteration_s)
+        return max(self.limit_s, self.settle_s + TUNING.probe_slowest_iteration * iterations * self.iteration_s)
 
     def lasting(self, length: TrialLength) -> "ProbeRules":
         """The same limit on time, but otherwise a window of this length."""
@@ -145,7 +135,7 @@ class Probe:
             self._resumes = False
             self._unsettle(t_s + self._rules.settle_s)
         since_s, self._last_s = self._last_s, t_s
-        if t_s - since_s > _SHORT_GAP_S:  # a driver that did not answer: of its time nothing was to be had
+        if t_s - since_s > TUNING.probe_short_gap_s:  # a driver that did not answer: of its time nothing was to be had
             self._paused_s += t_s - since_s
         if metered.disturbed is not None:
             return self._disturbed(metered, t_s - since_s, metered.disturbed)
@@ -198,7 +188,7 @@ class Probe:
         if metered.sample.node is None:
             return True
         self._node_updates += metered.node_fresh and metered.t_s > start_s
-        if self._node_updates < _NODE_UPDATES:
+        if self._node_updates < TUNING.probe_node_updates:
             return False
         self._settled_s = metered.t_s  # no iteration before counts
         return True
@@ -210,7 +200,7 @@ class Probe:
     def _due(self, window: Window) -> bool:
         if window.iterations < self._look_at or window.span_s < self._rules.least_s:
             return False
-        self._look_at = window.iterations * _GROWTH
+        self._look_at = window.iterations * TUNING.probe_look_growth
         return True
 
     def _whole(self, marks: Sequence[Mark]) -> Sequence[Mark]:
@@ -224,7 +214,7 @@ class Probe:
         return [mark for mark in settled if mark.iterations >= self._whole_from]
 
     def _look(self, window: Window, elapsed_s: float) -> ProbeResult | None:
-        if self._rules.level and window.drifts() and elapsed_s < _PACES * self._rules.pace_s:
+        if self._rules.level and window.drifts() and elapsed_s < TUNING.probe_level_paces * self._rules.pace_s:
             window.newer_half()
             self._look_at = self._first_look
             return None
@@ -239,7 +229,7 @@ class Probe:
         if scatter.stderr <= self._rules.target(elapsed_s) * scatter.value and self._decided(seen):
             reason = self._with_left_out(None)
             return ProbeResult(state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost)
-        if elapsed_s >= self._rules.pace_s and seen.period_rel_stderr > _ROUGH:
+        if elapsed_s >= self._rules.pace_s and seen.period_rel_stderr > TUNING.probe_rough_error:
             reason = self._with_left_out(f"roughly, after {elapsed_s:.0f} s of a job that may be short")
             return ProbeResult(
                 state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost, is_rough=True
@@ -257,14 +247,15 @@ class Probe:
     def _late(self, elapsed_s: float) -> ProbeResult | None:
         if elapsed_s < self._rules.limit_s:
             return None
-        if self._rules.level and self._retakes < _RETAKES and self._window is not None and self._window.drifts():
+        retakes = self._rules.level and self._retakes < TUNING.probe_retakes
+        if retakes and self._window is not None and self._window.drifts():
             self._retakes += 1
             self._start_s, self._paused_s = self._last_s, 0.0
             return None
         stretched = f", stretched to {self._window.iterations:g} iterations" if self._stretched and self._window else ""
         result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:.3g} s{stretched}")
         if result is not None and result.measurement is not None:
-            return replace(result, is_rough=result.measurement.period_rel_stderr > _ROUGH)
+            return replace(result, is_rough=result.measurement.period_rel_stderr > TUNING.probe_rough_error)
         if elapsed_s < self._rules.longest_s:
             self._stretched = True
             return None
@@ -281,18 +272,18 @@ class Probe:
         self._gap_s += lasted_s
         if self._disturbed_s > self._rules.limit_s:
             return ProbeResult(state=TrialState.FAILED, reason=f"for {self._rules.limit_s:g} s: {why}")
-        if self._window is not None and not metered.known and self._gap_s <= _SHORT_GAP_S:
+        if self._window is not None and not metered.known and self._gap_s <= TUNING.probe_short_gap_s:
             self._paused_s += lasted_s
             self._window.leave_out(metered)
             return None
         if self._window is not None:
             self._retakes += 1
-            if self._retakes > _RETAKES:
+            if self._retakes > TUNING.probe_retakes:
                 return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
             self._window = None
             self._look_at = self._first_look
         self._start_s, self._paused_s = metered.t_s, 0.0
-        self._unsettle(max(self._settled_s, metered.t_s + _CALM_S))
+        self._unsettle(max(self._settled_s, metered.t_s + TUNING.probe_calm_s))
         return None
 
     def _unsettle(self, until_s: float) -> None:

@@ -9,16 +9,10 @@ from autocap.config import TuneConfig
 from autocap.measurement import proxy
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
+from autocap.measurement.tuning import TUNING
 from autocap.measurement.wander import Wander
 from autocap.measurement.window import Window
 from autocap.records import Cost, Measurement, SensorInfo
-
-_SHARPER = 0.5
-_FEWEST_ROUGH = 2
-_QUICK_S = 10.0  # a limit on a trial, as --quick sets it, at which windows are rough on any machine
-_PARTS, _TURNS, _SHORTEST_S = 4.0, 10.0, 5.0  # of the time that a job has run, for one window; and at least
-_LEAST_S, _TIMES_BURST = 1.0, 2.0  # of a window, and times as long as a burst
-_SHARED_ERROR, _SHARED_S = 0.001, 90.0  # of a baseline that is compared with those of other jobs: of the time, relative
 
 
 class Prober:
@@ -36,11 +30,11 @@ class Prober:
         )
         self._metric = config.metric
         # Whatever is held against a limit on slowdown is held against the baseline.
-        self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
+        self._baseline_error = 1.0 if config.metric.max_slowdown is None else TUNING.baseline_error_share
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
         self._wander = Wander()
         self._windows = [0, 0]  # that were exact in time, and rough
-        self._is_quick = config.trial_s <= _QUICK_S
+        self._is_quick = config.trial_s <= TUNING.window_quick_trial_s
         self._seen: Measurement | None = None  # of the last look at a window, with its own errors
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
@@ -70,7 +64,7 @@ class Prober:
         """Whether other work is about: windows are mostly rough when their time is over. A single one may be a job that
         changed in its middle."""
         exact, rough = self._windows
-        return not self._is_quick and rough >= max(_FEWEST_ROUGH, exact)
+        return not self._is_quick and rough >= max(TUNING.wander_rough_windows, exact)
 
     def paced(self, running_s: float) -> ProbeRules:
         """The rules for a job that has run so long: nobody knows that it will last much longer than it has, so that a
@@ -78,8 +72,8 @@ class Prober:
         tell. Not where a limit on the slowdown asks for exact times."""
         if self._is_quick or self._metric.max_slowdown is not None:
             return self.rules
-        pace_s = running_s / (_TURNS if self.may_wander else _PARTS)
-        return replace(self.rules, pace_s=max(_SHORTEST_S, pace_s))
+        pace_s = running_s / (TUNING.window_parts_wandering if self.may_wander else TUNING.window_parts)
+        return replace(self.rules, pace_s=max(TUNING.window_pace_least_s, pace_s))
 
     def start_baseline(
         self,
@@ -95,7 +89,7 @@ class Prober:
         rules = replace(self.paced(running_s), level=True)
         rules = replace(rules, target_stderr=rules.target_stderr * self._baseline_error)
         if shared:
-            rules = replace(rules, limit_s=max(rules.limit_s, _SHARED_S))
+            rules = replace(rules, limit_s=max(rules.limit_s, TUNING.baseline_shared_s))
         decided = _well_timed if shared else _decided
 
         def build(window: Window | None = None) -> Probe:
@@ -137,13 +131,13 @@ class Prober:
             self._windows[result.is_rough] += 1
         if self._probe is not None:
             self._wander.disturbed(self._probe.burst_s)
-        least_s = max(_LEAST_S, min(_TIMES_BURST * self._wander.burst_s, self.rules.limit_s / 2))
+        least_s = max(TUNING.window_least_s, min(TUNING.window_bursts * self._wander.burst_s, self.rules.limit_s / 2))
         self.rules = replace(self.rules, least_s=least_s)
 
     def begin_anew(self) -> None:
         """The job has changed, so that nothing is a repeat of what was measured before."""
         self._wander.begin_anew()
-        self.rules = replace(self.rules, least_s=_LEAST_S)
+        self.rules = replace(self.rules, least_s=TUNING.window_least_s)
 
     @property
     def is_quiet(self) -> bool:
@@ -198,7 +192,7 @@ class Prober:
 
 
 def _well_timed(found: Measurement) -> bool:
-    return found.period_rel_stderr <= _SHARED_ERROR
+    return found.period_rel_stderr <= TUNING.baseline_shared_error
 
 
 def _decided(found: Measurement) -> bool:

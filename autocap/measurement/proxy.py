@@ -9,10 +9,8 @@ range of two standard errors reaches from 1 to R. All windows of a cap share tha
 import math
 from dataclasses import replace
 
+from autocap.measurement.tuning import TUNING
 from autocap.records import Measurement
-
-# Of the ratio of two clocks: they are reported in steps of about 1 %, and wander as the card warms up.
-_CLOCK_ERROR = 0.005
 
 
 def beside(baseline: Measurement, found: Measurement) -> Measurement:
@@ -20,7 +18,7 @@ def beside(baseline: Measurement, found: Measurement) -> Measurement:
     if found.cap_w == baseline.cap_w:
         return replace(found, proxy_rel_stderr=0.0)
     ratio = found.period_s / baseline.period_s  # (1 + R) / 2
-    shared = math.hypot((ratio - 1) / (2 * ratio), _CLOCK_ERROR)
+    shared = math.hypot((ratio - 1) / (2 * ratio), TUNING.proxy_clock_error)
     whole = _widened(replace(found, gpu=None), shared)
     return whole if found.gpu is None else whole.with_gpus(_widened(found.of_gpus(), shared))
 

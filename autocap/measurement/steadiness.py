@@ -6,15 +6,9 @@ import numpy as np
 
 from autocap.measurement.energy import gpus_power_w
 from autocap.measurement.metering import Metered
+from autocap.measurement.tuning import TUNING
 from autocap.measurement.window import Floats, Window
 from autocap.progress import Mark
-
-_HALF_ITERATIONS = 4
-_HALF_SECONDS = 1.0
-_ALIKE = 0.10
-_SLOW = 1.5
-_COMPUTES = 1.5  # mean draw over the lowest; of a device at rest they are the same
-_FAIR = 4 * _HALF_ITERATIONS  # iterations in which a job may be expected to become steady
 
 
 class SteadinessWatch:
@@ -41,13 +35,13 @@ class SteadinessWatch:
             return -math.inf
         iterations = self._latest.iterations - self._first.iterations
         if iterations <= 0:
-            return self._first.t_s + _FAIR * (self._first.t_s - self._begun_s)
-        return self._first.t_s + _FAIR * (self._latest.t_s - self._first.t_s) / iterations
+            return self._first.t_s + TUNING.steady_fair_iterations * (self._first.t_s - self._begun_s)
+        return self._first.t_s + TUNING.steady_fair_iterations * (self._latest.t_s - self._first.t_s) / iterations
 
     @property
     def is_at_first(self) -> bool:
         """Whether no iteration has ended yet while the devices compute, so that the first one may be under way."""
-        return self._first is None and self._sum_w > _COMPUTES * self._read * self._least_w
+        return self._first is None and self._sum_w > TUNING.steady_computing_draw * self._read * self._least_w
 
     @property
     def iteration_s(self) -> float | None:
@@ -69,7 +63,7 @@ class SteadinessWatch:
             self._least_w, self._sum_w, self._read = min(self._least_w, draw_w), self._sum_w + draw_w, self._read + 1
         if metered.marks:
             self._first = self._first or metered.marks[0]
-            if self._latest is None or self._latest.iterations - self._first.iterations < _FAIR:
+            if self._latest is None or self._latest.iterations - self._first.iterations < TUNING.steady_fair_iterations:
                 self._latest = metered.marks[-1]
         if metered.disturbed is not None:
             self._window = Window(self._caps_w)
@@ -95,9 +89,9 @@ class SteadinessWatch:
         if energy_j is None or not _alike(earlier, later):
             return None
         before_w, after_w = np.diff(energy_j) / np.diff(edges_s)
-        if abs(after_w - before_w) > _ALIKE * before_w:
+        if abs(after_w - before_w) > TUNING.steady_apart * before_w:
             return None
-        slow = np.flatnonzero(earlier > _SLOW * np.median(later))
+        slow = np.flatnonzero(earlier > TUNING.steady_slow * np.median(later))
         if slow.size:  # the tail of the start-up: it must not reach the baseline
             self._window.trim(float(t_s[first + slow[-1] + 1]))
         return self._window
@@ -105,7 +99,8 @@ class SteadinessWatch:
 
 def _back(t_s: Floats, end: int) -> int | None:
     """The mark at which the shortest span that is long enough and ends at mark `end` begins."""
-    start = min(end - _HALF_ITERATIONS, int(np.searchsorted(t_s, t_s[end] - _HALF_SECONDS, side="right")) - 1)
+    by_time = int(np.searchsorted(t_s, t_s[end] - TUNING.steady_span_s, side="right")) - 1
+    start = min(end - TUNING.steady_span_iterations, by_time)
     return start if start >= 0 else None
 
 
@@ -113,4 +108,4 @@ def _alike(a: Floats, b: Floats) -> bool:
     """Whether the medians of two sets of iteration times agree (median's error: 1.25 σ/√n)."""
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     error = 1.25 * float(np.hypot(np.std(a) / np.sqrt(len(a)), np.std(b) / np.sqrt(len(b))))
-    return abs(middle_b - middle_a) <= max(_ALIKE * middle_a, 2 * error)
+    return abs(middle_b - middle_a) <= max(TUNING.steady_apart * middle_a, 2 * error)

@@ -8,14 +8,10 @@ outside of them. A burst is told from scatter as a changed segment is in circula
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.measurement.tuning import TUNING
+
 Floats = NDArray[np.float64]
 Places = NDArray[np.bool_]
-_CELLS = 48  # that a window is looked at in
-_FEWEST = 8  # cells that tell their own scatter, and that are left of a window
-_SURE = 5.0  # standard errors: the largest of a thousand stretches that scatter alone comes to 4
-_LONGER = 0.06  # in ln: less is how a machine drifts
-FEWEST = 2 * _FEWEST  # of which anything is told
-_LEAST_LEFT = 0.35  # of the cells
 _MOST = 8  # stretches of a window
 _NORMAL = 1.4826  # standard deviations a median absolute deviation
 
@@ -39,26 +35,26 @@ def slower(times: Floats) -> Places:
 
 def cells(iterations: Floats) -> int:
     """How many spans a window of so many marks is to be looked at in; shape (marks,), cumulative."""
-    return min(_CELLS, iterations.size - 1)
+    return min(TUNING.burst_cells, iterations.size - 1)
 
 
 def _slowest(log: Floats) -> slice | None:
     """The stretch that is surely slower than the rest, by most standard errors; `None` where there is none."""
     count = log.size
-    if count < FEWEST:
+    if count < 2 * TUNING.burst_fewest_cells:
         return None
     spread = _scatter(log)
     sums = np.concatenate([[0.0], np.cumsum(log)])
     first, last = np.triu_indices(count + 1, 1)
     length = last - first
-    fits = (length <= (1 - _LEAST_LEFT) * count) & (count - length >= _FEWEST)
+    fits = (length <= (1 - TUNING.burst_least_left) * count) & (count - length >= TUNING.burst_fewest_cells)
     first, last, length = first[fits], last[fits], length[fits]
     within = (sums[last] - sums[first]) / length
     rest = (sums[-1] - sums[last] + sums[first]) / (count - length)
     beyond = within - rest
     sigmas = beyond / (spread * np.sqrt(1 / length + 1 / (count - length)))
-    best = int(np.argmax(np.where(beyond > _LONGER, sigmas, -np.inf)))
-    if beyond[best] <= _LONGER or sigmas[best] < _SURE:
+    best = int(np.argmax(np.where(beyond > TUNING.burst_longer, sigmas, -np.inf)))
+    if beyond[best] <= TUNING.burst_longer or sigmas[best] < TUNING.burst_sigmas:
         return None
     return slice(int(first[best]), int(last[best]))
 
@@ -69,7 +65,7 @@ def _scatter(log: Floats) -> float:
     found = []
     for length in (1, 2, 3):
         spans = log[: log.size // length * length].reshape(-1, length).mean(axis=1)
-        if spans.size < _FEWEST:
+        if spans.size < TUNING.burst_fewest_cells:
             break
         apart = np.abs(np.diff(spans))
         found.append(_NORMAL * float(np.median(apart)) / np.sqrt(2) * np.sqrt(length))

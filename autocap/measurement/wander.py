@@ -11,12 +11,11 @@ from collections import deque
 from dataclasses import replace
 
 from autocap.measurement.batches import BatchErrors
+from autocap.measurement.tuning import TUNING
 from autocap.records import Measurement
 
 _BEFORE = 2  # windows of the same caps
 _MEDIAN = (0.455, 0.150)  # half the squared distance of a normal number from one other, and from the nearer of two
-_FEWEST = 3  # distances: one may be that of another workload, or of a burst
-_APART, _SURE = 0.06, 5.0  # in ln, and in standard errors: windows between which a burst has come or gone
 
 
 class Wander:
@@ -36,7 +35,8 @@ class Wander:
         if before:
             nearest = min(before, key=lambda one: abs(_time(window, one)))
             time, energy = _time(window, nearest), _energy(window, nearest)
-            if abs(time) > max(_APART, _SURE * math.hypot(window.period_rel_stderr, nearest.period_rel_stderr)):
+            error = math.hypot(window.period_rel_stderr, nearest.period_rel_stderr)
+            if abs(time) > max(TUNING.wander_apart, TUNING.wander_apart_sigmas * error):
                 self.disturbed((window if time > 0 else nearest).duration_s)
             share = 2 * _MEDIAN[len(before) - 1]
             own = [(a + b) / 2 for a, b in zip(_squares(window), _squares(nearest), strict=True)]
@@ -75,7 +75,7 @@ class Wander:
     @property
     def _beyond(self) -> tuple[float, float, float]:
         """Relative variances of time and energy beyond a window's errors, and their covariance; 0 where unknown."""
-        if len(self._apart) < _FEWEST:
+        if len(self._apart) < TUNING.wander_fewest:
             return 0.0, 0.0, 0.0
         time, energy, both = (sorted(part)[(len(part) - 1) // 2] for part in zip(*self._apart, strict=True))
         time, energy = max(0.0, time), max(0.0, energy)

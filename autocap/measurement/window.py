@@ -12,13 +12,12 @@ from autocap.measurement.clocks import Clocks
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered
 from autocap.measurement.pauses import far_longer
-from autocap.measurement.stretches import FEWEST, cells, slower
+from autocap.measurement.stretches import cells, slower
+from autocap.measurement.tuning import TUNING
 from autocap.progress import Mark
 from autocap.records import Measurement
 
 Floats = NDArray[np.float64]
-_LEVEL = 0.01
-_FEWEST_OF_HALF = 4
 
 
 class Window:
@@ -127,12 +126,12 @@ class Window:
         spans_s, counts = np.diff(t), np.diff(n)
         usual = (counts > 0) & ~far_longer(spans_s, np.maximum(counts, 1e-9))
         times = spans_s[usual] / counts[usual]
-        if times.size < 2 * _FEWEST_OF_HALF:
+        if times.size < 2 * TUNING.window_half_fewest:
             return False
         halves = np.array_split(times, 2)
         first, second = (float(half.mean()) for half in halves)
         error = math.hypot(*(float(half.std(ddof=1)) / math.sqrt(half.size) for half in halves))
-        return abs(second - first) > max(_LEVEL * first, 3 * error)
+        return abs(second - first) > max(TUNING.window_drift * first, 3 * error)
 
     def newer_half(self) -> None:
         """Forget the older half of the iterations."""
@@ -213,7 +212,7 @@ def _undisturbed(
     """The same without the stretches in which other work made iterations longer, and how long the longest of these was;
     as they were where fewer than so many marks would be left."""
     curves = (t_s, energy_j, iterations)
-    if t_s.size <= FEWEST:
+    if t_s.size < 2:
         return curves, 0.0
     edges = cut(iterations, cells(iterations))
     slow = slower(np.diff(t_s[edges]) / np.diff(iterations[edges]))

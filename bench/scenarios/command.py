@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.common import add_json, played, write_json
-from bench.scenarios import ceilings, noisy, step_lengths
+from bench.scenarios import ceilings, noisy, step_lengths, tuning
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.ceilings import CeilingRow
 from bench.scenarios.noisy import NoisyRow
@@ -44,17 +45,25 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--ceilings", action="store_true", help="instead, jobs under a ceiling that moves while they are tuned"
     )
+    parser.add_argument(
+        "--tuning", metavar="NAME=VALUE", type=tuning.change, action="append", default=[],
+        help="another value of a threshold, as `autocap config --all` lists them; may be repeated",
+    )  # fmt: skip
     args = parser.parse_args(argv)
+    changes, built_in = dict(args.tuning), tuning.known()
+    begin = partial(tuning.use, changes)
+    for name, value in changes.items():
+        print(f"{name}: {value:g} in place of {built_in[name].value:g} {built_in[name].unit}")
     count = 24 if args.quick else args.count
     seeds = range(args.seed_base, args.seed_base + count)
     if args.step_lengths:
-        return _plain(step_lengths.play, step_lengths.report, step_lengths.promised, seeds, args.json)
+        return _plain(step_lengths.play, step_lengths.report, step_lengths.promised, seeds, args.json, begin)
     if args.noisy:
-        return _plain(noisy.play, noisy.report, noisy.promised, seeds, args.json)
+        return _plain(noisy.play, noisy.report, noisy.promised, seeds, args.json, begin)
     if args.ceilings:
-        return _plain(ceilings.play, ceilings.report, ceilings.promised, seeds, args.json)
+        return _plain(ceilings.play, ceilings.report, ceilings.promised, seeds, args.json, begin)
     begin_s = time.perf_counter()
-    rows = list(played(_play, _cases(args.seed_base, count), 2))
+    rows = list(played(_play, _cases(args.seed_base, count), 2, begin))
     print("\n".join(report(rows)))
     print(f"\n{count} scenarios, seeds {args.seed_base} to {args.seed_base + count - 1}, "
           f"{time.perf_counter() - begin_s:.0f} s")  # fmt: skip
@@ -68,10 +77,11 @@ def _plain(
     promised: Callable[[Sequence[_R]], bool],
     seeds: range,
     out: Path | None,
+    begin: Callable[[], None],
 ) -> int:
     """Play a family with one job a seed, and print what it says of them; 1 where a promise is not kept."""
     begin_s = time.perf_counter()
-    rows = list(played(play_one, seeds))
+    rows = list(played(play_one, seeds, begin=begin))
     print("\n".join(said(rows)))
     print(f"\n{len(rows)} jobs, seeds {seeds[0]} to {seeds[-1]}, {time.perf_counter() - begin_s:.0f} s")
     write_json(out, rows)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from autocap.cli import config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.sweep import SweepConfig
+from autocap.config.threshold import thresholds
+from autocap.controller import tuning as of_controller
+from autocap.measurement import tuning as of_measurement
 from tests.cli.test_cli import Cli, Here, require_said
 from tests.docs.pages import ROOT, text
 
@@ -156,6 +160,21 @@ def test_settings_are_shown_with_where_they_come_from(write, capsys, monkeypatch
     assert rows["strategy-option"].split() == ["tolerance=5", "command", "line"]
     assert rows["trial-seconds"].split() == ["60", config.BUILT_IN]
     assert rows["./autocap.toml"] == rows[own] == "is read"
+
+
+def test_with_all_each_threshold_is_shown_with_its_unit_and_its_reason(place: Path, capsys) -> None:
+    rooms = {"measurement": of_measurement.TUNING, "controller": of_controller.TUNING}
+    assert main(["config", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for one in (one for tuning in rooms.values() for one in thresholds(tuning)):
+        (line,) = (line for line in lines if line.startswith(f"{one.name} "))
+        assert line.split(maxsplit=1)[1].startswith(f"{one.value:g} {one.unit} ")
+        assert one.reason.split()[0] in line
+    assert main(["config", "--all", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["thresholds"]
+    assert shown == {room: list(map(asdict, thresholds(tuning))) for room, tuning in rooms.items()}
+    assert main(["config", "--json"]) == 0
+    assert "thresholds" not in json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

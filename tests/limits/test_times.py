@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autocap.controller import pace
+from autocap.controller.tuning import TUNING
 from autocap.devices.emulated.device import UNREAD_S
 from autocap.limits import times
 from autocap.wire.bounds import Bounds
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs/how-it-works.md"
 # Those that stand where somebody else looks for them.
 ELSEWHERE = {
     "UNREAD_S": UNREAD_S,
-    "HELD_S": pace._HELD_S,
+    "HELD_S": TUNING.sample_held_s,
     "SEND_S": Bounds().send_s,
     "IDLE_S": Bounds().idle_s,
     **{

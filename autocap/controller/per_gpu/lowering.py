@@ -22,6 +22,7 @@ from operator import le
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.controller.tuning import TUNING
 from autocap.records import Cost, Measurement
 from autocap.strategies.grid import CapGrid
 
@@ -29,10 +30,6 @@ Caps = tuple[float, ...]
 Floats = NDArray[np.float64]
 
 MOST_TRIALS = 8
-_WAITING = (0.3, 0.6)  # w, low and high: a GPU that waits in a collective spins, an idle one draws an eighth
-_LEAST_BUSY = 0.1
-_FARTHEST = 0.15  # of a card's cap in one step, in ln
-_SURE = 2.0  # standard errors
 _LEAST_STEP_W = 1e-3
 _GRACE = 1e-6  # relative, so that a target on the grid is not rounded up
 
@@ -45,9 +42,7 @@ class Response:
     time: float
 
 
-_USUAL = Response(draw=0.9, time=0.35)
 _DRAW, _TIME = (0.5, 1.1), (0.1, 1.0)  # what is believed of a fit to a few noisy trials
-_DRAW_CURVATURE, _TIME_CURVATURE = 0.1, 1.0  # as the published curves have it (bench/data)
 _LEAST_ERROR = 1e-3
 
 
@@ -58,12 +53,12 @@ def response(common_w: float, measured: Sequence[Measurement]) -> Response:
     it is, as what it shows may be off the line by a curvature times d², besides its own error.
     """
     if len({window.cap_w for window in measured}) < 2:
-        return _USUAL
+        return Response(draw=TUNING.per_gpu_usual_draw, time=TUNING.per_gpu_usual_time)
     distances = np.log([window.cap_w[0] / common_w for window in measured])
     draws = [(window.of_gpus().power_w, window.of_gpus().power_rel_stderr) for window in measured]
-    draw = _slope(distances, draws, curvature=_DRAW_CURVATURE)
+    draw = _slope(distances, draws, curvature=TUNING.per_gpu_draw_curvature)
     times = [(window.period_s, window.period_rel_stderr) for window in measured]
-    time = _slope(distances, times, curvature=_TIME_CURVATURE)
+    time = _slope(distances, times, curvature=TUNING.per_gpu_time_curvature)
     return Response(draw=float(np.clip(draw, *_DRAW)), time=float(np.clip(-time, *_TIME)))
 
 
@@ -128,7 +123,7 @@ class Lowering:
         self._trials += shown.caps_w != self.common_w
         if shown.accepted:
             self._accepted += [shown.caps_w] if shown.caps_w != self.best else []
-            for waiting in _WAITING:
+            for waiting in (TUNING.per_gpu_waiting_low, TUNING.per_gpu_waiting_high):
                 lower_w = self._lower(shown, waiting)
                 if lower_w != self.best:
                     break
@@ -149,7 +144,7 @@ class Lowering:
         """Something between what was refused and the best. One of the lowered cards must have become the slowest."""
         loads = self._loads(shown)
         slowest = max(self._lowered(shown.caps_w), key=lambda device: loads[device])
-        between_w = map(max, self._wanted(shown, loads[slowest], _WAITING[0]), shown.caps_w)
+        between_w = map(max, self._wanted(shown, loads[slowest], TUNING.per_gpu_waiting_low), shown.caps_w)
         raised_w = list(map(min, between_w, self.best))
         if raised_w[slowest] == shown.caps_w[slowest]:
             raised_w[slowest] = self._on_grid(shown.caps_w[slowest] + _LEAST_STEP_W)
@@ -176,13 +171,13 @@ class Lowering:
     def _wanted(self, shown: Shown, top: float, waiting: float) -> Caps:
         """The cap at which each card would take the time that the common cap needs. top: the load of the slowest.
         waiting: w."""
-        beyond_noise = abs(shown.time.value - 1) > _SURE * shown.time.stderr or not shown.accepted
+        beyond_noise = abs(shown.time.value - 1) > TUNING.per_gpu_sigmas * shown.time.stderr or not shown.accepted
         grown = shown.time.value if beyond_noise else 1.0
-        wanted_w = []
+        wanted_w, farthest = [], TUNING.per_gpu_farthest_step
         for cap_w, load in zip(shown.caps_w, self._loads(shown), strict=True):
-            busy = max(_LEAST_BUSY, 1 - (1 - min(1.0, load / top)) / (1 - waiting))
-            step = math.log(busy * grown) / self._near.time
-            wanted_w.append(self._on_grid(cap_w * math.exp(min(max(step, -_FARTHEST), _FARTHEST))))
+            busy = max(TUNING.per_gpu_least_busy, 1 - (1 - min(1.0, load / top)) / (1 - waiting))
+            step = min(max(math.log(busy * grown) / self._near.time, -farthest), farthest)
+            wanted_w.append(self._on_grid(cap_w * math.exp(step)))
         return tuple(wanted_w)
 
     def _loads(self, shown: Shown) -> list[float]:
