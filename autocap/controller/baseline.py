@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autocap import events
 from autocap.controller.actions import Outbox
-from autocap.controller.steps import BaselineEnded
+from autocap.controller.steps import FirstBaselineEnded
 from autocap.measurement.energy import implausible
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
@@ -29,15 +29,15 @@ class Baseline:
         running_s = math.inf if self._out.has_room else self._out.now_s
         self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
 
-    def take(self, metered: Metered) -> BaselineEnded | None:
+    def take(self, metered: Metered) -> FirstBaselineEnded | None:
         """Take in a sample; that it was measured, once it was."""
         result = self._prober.add(metered)
         return None if result is None else self._ended(result)
 
-    def _ended(self, result: ProbeResult) -> BaselineEnded:
+    def _ended(self, result: ProbeResult) -> FirstBaselineEnded:
         if result.measurement is None:
             self.failed += 1
-            return BaselineEnded(
+            return FirstBaselineEnded(
                 failed=f"the baseline could not be measured: {self._progress.trouble or result.reason}"
             )
         baseline = result.measurement
@@ -50,4 +50,4 @@ class Baseline:
             self._out.warn(doubt)
         self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
         self._prober.expect(baseline.period_s)
-        return BaselineEnded()
+        return FirstBaselineEnded()

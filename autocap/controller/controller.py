@@ -194,7 +194,7 @@ class Controller:
             self._outset.grid, during = CapGrid(caps_w), self._during
             if during in (During.BASELINE, During.NOTHING):
                 self._out.warn(why)
-            self._go_on(steps.OtherGrid(during=during, why=why))
+            self._go_on(steps.GridChanged(during=during, why=why))
             self._outset.history = self._outset.seen = ()
         return self._out.actions
 
@@ -235,7 +235,7 @@ class Controller:
             case Exploring(exploration=exploration) if not self._keeping.lacks_baseline(exploration.search):
                 return exploration.under_ceiling()
             case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_unfinished:
-                return CeilingMoved(during=During.HOLD, unfinished=True)
+                return CeilingMoved(during=During.HOLD, may_search_on=True)
         return CeilingMoved(during=self._during, other_limits=self._out.original_w != limits_w)
 
     def interrupted(self, t_s: float) -> list[Action]:
@@ -325,7 +325,7 @@ class Controller:
             case Baseline():
                 self._go_on(self._phase.take(metered))
             case Exploring() if self._progress.changed is not None:
-                self._go_on(steps.JobChanged(why=self._progress.changed))
+                self._go_on(steps.JobSeemsChanged(why=self._progress.changed, sure=True))
             case Exploring(exploration=exploration):
                 before = self._phase
                 self._go_on(exploration.take(metered))
@@ -350,7 +350,7 @@ class Controller:
         known = Known(
             failed_baselines=self._baseline.failed,
             has_room=self._out.has_room,
-            bound=self._out.is_bound,
+            is_bound=self._out.is_bound,
             observes=self._config.observe,
             own_length=self._outset.has_own_length,
         )
@@ -366,16 +366,16 @@ class Controller:
                 self._phase = self._keeping.search_on(self._phase, step)
             return self._exploring.exploration.carry_out(step)
         match step:
-            case steps.GoOn():
+            case steps.Continue():
                 pass
-            case steps.Restart():
+            case steps.RestartAtNewLimits():
                 self._restart()
-            case steps.WaitOn():
+            case steps.KeepWaiting():
                 if isinstance(self._phase, Waiting):
                     self._phase.insist()
-            case steps.WaitAnew(why=why):
+            case steps.ResetAndWait(why=why):
                 self._wait(why)
-            case steps.MeasureBaseline(why=why):
+            case steps.BaselineAndSearch(why=why):
                 self._measure_baseline(why)
             case steps.SetUpSearch(rough=rough):
                 return self._set_up(rough=rough)
@@ -482,7 +482,7 @@ class Controller:
         since = totals.tally(self._out.now_s) if self._keeping.plan.searches > 1 else None
         exploration = self._outset.exploration(totals, since, rough=self._is_rough)
         self._phase = Exploring(exploration=exploration)
-        return exploration.carry_out(steps.NextTrial())
+        return exploration.carry_out(steps.AskForCap())
 
     def _fail(self, why: str) -> None:
         self._out.warn(why)

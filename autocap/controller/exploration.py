@@ -104,11 +104,11 @@ class Exploration:
             known,
             rough=self._rough,
             baseline_holds=self.is_anchored,
-            baseline_due=self._revisits.due(self._out.now_s),
-            limits_slowdown=self.search.metric.max_slowdown is not None,
-            blind=self.search.blind,
+            baseline_old=self._revisits.due(self._out.now_s),
+            has_slowdown_limit=self.search.metric.max_slowdown is not None,
+            is_blind=self.search.blind,
             confirmed_w=None if self._confirmed is None else max(self._confirmed[0]),
-            before=self.before,
+            held_before=self.before,
         )
 
     def carry_out(self, step: SearchStep) -> Happened | None:
@@ -117,7 +117,7 @@ class Exploration:
             self._told.predictions()
         self._has_recommended = False
         match step:
-            case steps.NextTrial():
+            case steps.AskForCap():
                 if self._under_way is not None:  # else what is held may be being measured
                     self._prober.rest()
                 self._search_on(None)
@@ -134,8 +134,8 @@ class Exploration:
                 self._measure(self._out.original_w, brief(self._window_rules) if is_brief else None)
             case steps.AskForBest():
                 self._has_recommended, cap_w = True, self.search.recommend()
-                uncapped = cap_w is not None and self._out.every(cap_w) == self._out.original_w
-                return steps.Recommended(cap_w=cap_w, uncapped=uncapped)
+                is_no_cap = cap_w is not None and self._out.every(cap_w) == self._out.original_w
+                return steps.Recommended(cap_w=cap_w, is_no_cap=is_no_cap)
             case steps.ConfirmBest(cap_w=cap_w):
                 before = self._under_way
                 if isinstance(before, Confirming):
@@ -247,16 +247,16 @@ class Exploration:
         match self._under_way:
             case steps.TryCap(cap_w=cap_w) | steps.BaselineAgain(then_w=float(cap_w)):
                 during = During.SAVING_UP if self._saves_up else During.TRIAL
-                during = During.BASELINE_AGAIN if isinstance(self._under_way, steps.BaselineAgain) else during
+                during = During.BASELINE_BEFORE_TRIAL if isinstance(self._under_way, steps.BaselineAgain) else during
                 # A ceiling costs nothing to try, but what is above it by now does.
                 allowed = self._out.allows(cap_w) and not (cap_w == before_w and cap_w != self.search.top_w)
                 if not allowed and during is During.TRIAL:
                     self._cut_above(cap_w)
                 if not allowed:
                     self._doubts.drop()
-                return CeilingMoved(during=during, cap_w=cap_w, allowed=allowed, other_caps=changed)
+                return CeilingMoved(during=during, cap_w=cap_w, allowed=allowed, other_grid=changed)
             case steps.BaselineAgain():
-                return CeilingMoved(during=During.CONFIRMATION)
+                return CeilingMoved(during=During.BASELINE_ALONE)
             case Confirming(comparison=comparison):
                 return CeilingMoved(during=During.CONFIRMATION, allowed=self._out.allows(max(comparison.outer_w)))
             case Balancing(common_w=common_w):
@@ -312,7 +312,7 @@ class Exploration:
             self._looks_changed = False
             moved = self._told.baseline(result.measurement)
         self._revisits.made(self._out.now_s, moved)
-        return steps.BaselineSeen(then_w=step.then_w)
+        return steps.BaselineAgainEnded(then_w=step.then_w)
 
     def _changed_to(self, baseline: Measurement) -> str | None:
         """Why the baseline is that of another job; `None` where it is not, or where the machine wanders, and each trial
@@ -323,7 +323,7 @@ class Exploration:
         """It is sure where the baseline was another one the last time, too: a single look at it may be off, as where
         other work comes in a burst, and costs itself, not the search."""
         sure, self._looks_changed = self._looks_changed, True
-        return steps.JobChanged(why=changed, sure=sure, then_w=cap_w)
+        return steps.JobSeemsChanged(why=changed, sure=sure, then_w=cap_w)
 
     def _anchor(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough, and is known better; whether trials do not count for that. One that was off costs
@@ -411,7 +411,7 @@ class Exploration:
             self._withdraw(one.cap_w, one.why)
         if self.search.blind:
             self._out.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
-        return steps.TrialEnded(blind=self.search.blind)
+        return steps.TrialEnded()
 
     @property
     def _inferred(self) -> bool:
@@ -459,10 +459,10 @@ class Exploration:
     def _end_rough_baseline(self, result: ProbeResult) -> Happened:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
-            return steps.BaselineSeen(then_w=None, failed=why)
+            return steps.BaselineAgainEnded(then_w=None, failed=why)
         self._anchor(result.measurement)
         self._revisits.made(self._out.now_s, None)
-        return steps.BaselineSeen(then_w=None)
+        return steps.BaselineAgainEnded(then_w=None)
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -504,7 +504,7 @@ class Exploration:
             if wrong is not None and self._doubts.was_withdrawn(cap_w):
                 self._withdraw(cap_w, wrong.why)
                 self._leave_out(cap_w, wrong.why)
-                return steps.MoreKnown()
+                return steps.SearchReopened()
             if wrong is not None:
                 return self._doubted(cap_w, wrong)
         comparison.add(result.measurement)
@@ -516,14 +516,14 @@ class Exploration:
             another = self._anchor(baseline, comparison.fresh)
             self._revisits.made(self._out.now_s, None)
             if another:
-                return steps.MoreKnown()
+                return steps.SearchReopened()
         else:
             changed = self._changed_to(baseline)
             if changed is not None:
                 return self._look_again(changed, cap_w)
         self.judged = found
         if not step.held and self._decides_again(comparison, found):
-            return steps.MoreKnown()
+            return steps.SearchReopened()
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(cap_w)

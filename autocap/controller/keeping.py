@@ -10,7 +10,7 @@ from autocap.controller.holding import HoldPlan
 from autocap.controller.phases import Exploring, Holding
 from autocap.controller.ranking import Confirm
 from autocap.controller.search import Search
-from autocap.controller.steps import BaselineAgain, CheckDue, Happened, JobChanged, SearchStep, TryCap, ValueMoved
+from autocap.controller.steps import BaselineAgain, CheckDue, Happened, JobSeemsChanged, SearchStep, TryCap, ValueMoved
 from autocap.events import State
 from autocap.measurement.metering import Metered
 from autocap.measurement.prober import Prober
@@ -50,7 +50,7 @@ class Keeping:
         self._ceiling.take(hold, exploration.search, metered)
         why = hold.why_anew(metered, changed)
         if why is not None:
-            return JobChanged(why=why)
+            return JobSeemsChanged(why=why, sure=True)
         wanted = None if metered.paused else self._following.look(exploration, holding.caps_w)
         if wanted is not None:
             return ValueMoved(wanted=wanted)

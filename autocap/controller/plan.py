@@ -1,10 +1,12 @@
-"""What comes next: all of the plan of a tuning, as a pure function of what is known and of what has just happened.
+"""What comes next in a tuning: a pure function of what is known and of what has just happened.
 
-`next_step` is called when something has ended, or when a ceiling, a value or a request has changed; never for a sample.
-The controller carries the step out and tells what came of it: at once where somebody was only asked, and later where
-something had to be measured. Nothing else decides when a baseline is measured.
+The controller notices that something has ended, or that a ceiling, a price or what counts iterations has changed; it
+never asks for a sample alone. Which step follows is decided here and nowhere else, and with it when a baseline is
+measured. The controller carries the step out and tells what came of it: at once after a question to the strategy, later
+where something has to be measured.
 
-    wait → baseline → next trial → trial → next trial → … → best → confirmation → hold
+    Steady → BaselineAndSearch → SetUpSearch → BeginSearch → AskForCap → TryCap → AskForCap → TryCap → …
+    → AskForBest → ConfirmBest → NextWindow → … → KeepConfirmed → Hold
 """
 
 from dataclasses import dataclass
@@ -16,15 +18,17 @@ from autocap.controller.ranking import TryOut
 from autocap.controller.steps import (
     Asked,
     AskForBest,
+    AskForCap,
     BalanceGpus,
     BaselineAgain,
-    BaselineEnded,
-    BaselineSeen,
+    BaselineAgainEnded,
+    BaselineAndSearch,
     BeginSearch,
     CeilingMoved,
     Check,
     CheckDue,
     ConfirmBest,
+    Continue,
     CountedAnew,
     Decided,
     Doubted,
@@ -32,27 +36,27 @@ from autocap.controller.steps import (
     End,
     EndNear,
     Failed,
-    GoOn,
+    FirstBaselineEnded,
+    GridChanged,
     Happened,
     Hold,
     HoldAsBefore,
     HoldWithin,
-    JobChanged,
+    JobSeemsChanged,
     Judged,
     KeepByCurve,
     KeepConfirmed,
     KeepNone,
     KeepUnconfirmed,
-    MeasureBaseline,
-    MoreKnown,
-    NextTrial,
+    KeepWaiting,
     NextWindow,
     Observe,
-    OtherGrid,
     Recommended,
-    Restart,
+    ResetAndWait,
+    RestartAtNewLimits,
     RoughBaseline,
     SavingsSpent,
+    SearchReopened,
     SearchSetUp,
     SetUpSearch,
     Steady,
@@ -60,48 +64,37 @@ from autocap.controller.steps import (
     TrialEnded,
     TryCap,
     ValueMoved,
-    WaitAnew,
-    WaitOn,
     WindowEnded,
 )
+from autocap.controller.tuning import TUNING
 
-MOST_BASELINES = 3  # that cannot be measured, in a row
-ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
+ROOM = "the limit found on arrival may hold again, and its baseline was never measured"  # trials are kept, then
 _NONE_BETTER = "no cap that was tried is allowed and better"
 _ALREADY = "the limit found on arrival is already the best"
 _ALREADY_BUDGET = "what the budget gives is already the best"
-_ROUGH = "by a rough baseline nothing is decided"
-_DUE = "the machine may have drifted since it was measured"
-_STRATEGY = "the strategy has asked for it"
+_ROUGH = "a rough baseline may hide that a cap is better"
+_OLD = "the baseline is old, and the machine may have drifted"
+_STRATEGY = "the strategy wants another cap tried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the plan depends on, besides what has just happened.
+    """What the plan depends on, besides what has just happened. No cap: at the limits found on arrival or, where that
+    is lower, at the ceiling that a budget gives."""
 
-    rough: the baseline is known from a few iterations alone. baseline_holds: the limits that it was measured at are
-    those that hold where no cap is tried; not after a ceiling has moved. baseline_due: it was measured long ago.
-    failed_baselines: in a row. lacks_baseline: the limits found on arrival may hold, and the baseline is that of lower
-    ones. has_room: a budget runs and leaves room for the limits found, so that other jobs' shares depend on this
-    baseline. bound: they may not hold. observes: nothing may be set. own_length: the strategy has a rule of its own for
-    how long its trials are. limits_slowdown: there is a largest slowdown. blind: trials fail one after the other.
-    confirmed_w: the cap that was confirmed before the search went on. before: what was decided before the strategy
-    asked for more; `None` in a search of its own.
-    """
-
-    rough: bool = False
-    baseline_holds: bool = True
-    baseline_due: bool = False
-    failed_baselines: int = 0
-    lacks_baseline: bool = False
-    has_room: bool = False
-    bound: bool = False
-    observes: bool = False
-    own_length: bool = False
-    limits_slowdown: bool = False
-    blind: bool = False
-    confirmed_w: float | None = None
-    before: Kept | None = None
+    rough: bool = False  # the baseline is known from a few iterations alone
+    baseline_holds: bool = True  # without a cap, the limits are now those that the baseline was measured at
+    baseline_old: bool = False  # it was measured long ago
+    failed_baselines: int = 0  # first ones that could not be measured, in a row, with the last one
+    has_room: bool = False  # a budget's ceiling leaves room for the limits found on arrival
+    is_bound: bool = False  # a budget's ceiling forbids them
+    lacks_baseline: bool = False  # they are allowed, and the baseline is that of a lower ceiling
+    observes: bool = False  # nothing may be set
+    own_length: bool = False  # the strategy has a rule of its own for how long its trials are
+    has_slowdown_limit: bool = False  # so that caps are left out for which the job had not saved up the time
+    is_blind: bool = False  # several trials in a row have failed, so that going on would only cost the job time
+    confirmed_w: float | None = None  # a cap whose confirmation made the strategy ask for more, watts
+    held_before: Kept | None = None  # what was held when the strategy asked for more at another price
 
 
 def next_step(known: Known, now: Happened) -> Step:
@@ -109,12 +102,12 @@ def next_step(known: Known, now: Happened) -> Step:
     match now:
         # Before a search.
         case RoughBaseline():
-            # Under a budget the shares of other jobs depend on the baseline; and trials of a length of their own are
-            # never made longer to make up for it.
-            return WaitOn() if known.has_room or known.own_length else SetUpSearch(rough=True)
+            # Where a budget leaves room for the limits found, other jobs' shares follow from this baseline. And a rough
+            # one needs longer trials, which a strategy with a length of its own does not make.
+            return KeepWaiting() if known.has_room or known.own_length else SetUpSearch(rough=True)
         case Steady():
-            return MeasureBaseline()
-        case BaselineEnded():
+            return BaselineAndSearch()
+        case FirstBaselineEnded():
             return SetUpSearch() if now.failed is None else _no_baseline(known, now.failed)
         case SearchSetUp():
             if now.objection is not None:
@@ -124,23 +117,25 @@ def next_step(known: Known, now: Happened) -> Step:
         case Asked():
             if now.cap_w is None:
                 return _search_is_over(known)
-            return _baseline_then(known, now.cap_w, _DUE) if known.baseline_due else TryCap(cap_w=now.cap_w)
+            if known.baseline_old:
+                return _try_after_baseline(known, now.cap_w, _OLD)
+            return TryCap(cap_w=now.cap_w)
         case TrialEnded():
-            return _search_is_over(known) if now.blind else NextTrial()
-        case MoreKnown():
-            return NextTrial()
+            return _search_is_over(known) if known.is_blind else AskForCap()
+        case SearchReopened():
+            return AskForCap()
         case SavingsSpent():
             return TryCap(cap_w=now.cap_w, announced=True)
         case Doubted():
-            return _baseline_then(known, now.cap_w, now.why)
-        case BaselineSeen():
+            return _try_after_baseline(known, now.cap_w, now.why)
+        case BaselineAgainEnded():
             if now.then_w is not None:
-                return TryCap(cap_w=now.then_w)
-            return NextTrial() if now.failed is None else KeepNone(why=now.failed, unsure=True)
-        case JobChanged():
+                return TryCap(cap_w=now.then_w)  # where it failed, beside the one before
+            return AskForCap() if now.failed is None else KeepNone(why=now.failed, unsure=True)
+        case JobSeemsChanged():
             if now.then_w is None or now.sure:
-                return MeasureBaseline(why=now.why)
-            return _baseline_then(known, now.then_w, now.why)  # a single look may be off
+                return BaselineAndSearch(why=now.why)
+            return _try_after_baseline(known, now.then_w, now.why)  # the first look in a row, which may be off
         # At its end.
         case Recommended():
             return _recommended(known, now)
@@ -161,15 +156,15 @@ def next_step(known: Known, now: Happened) -> Step:
             if now.wanted is None:
                 return HoldAsBefore()
             if isinstance(now.wanted, TryOut):
-                return _baseline_then(known, now.wanted.cap_w, _STRATEGY)
+                return _try_after_baseline(known, now.wanted.cap_w, _STRATEGY)
             return now.wanted
         # At any time.
         case CeilingMoved():
             return _under_ceiling(known, now)
         case CountedAnew():
-            return WaitAnew()
-        case OtherGrid():
-            return _on_other_caps(now)
+            return ResetAndWait()
+        case GridChanged():
+            return _on_other_grid(now)
         case Failed():
             return End(why=now.why)
         case _:
@@ -177,67 +172,80 @@ def next_step(known: Known, now: Happened) -> Step:
 
 
 def _no_baseline(known: Known, why: str) -> Step:
-    if known.failed_baselines >= MOST_BASELINES:
+    if known.failed_baselines >= TUNING.baseline_most_failed:
         return End(why=why)
-    return WaitAnew(why=f"{why}; waiting for steady activity again")
+    return ResetAndWait(why=f"{why}; waiting for steady activity again")
 
 
-def _baseline_then(known: Known, cap_w: float, why: str) -> Step:
-    """Measure the baseline again before a cap is tried, watts, where it may be."""
+def _try_after_baseline(known: Known, cap_w: float, why: str) -> Step:
+    """Try the cap; measure the baseline first, but where a ceiling has moved since: at other limits it is another."""
     return BaselineAgain(then_w=cap_w, why=why) if known.baseline_holds else TryCap(cap_w=cap_w)
 
 
 def _search_is_over(known: Known) -> Step:
-    if known.before is not None:
-        return Hold(decision=known.before)
-    return AskForBest() if known.baseline_holds else KeepByCurve()
+    if known.held_before is not None:
+        return Hold(decision=known.held_before)  # what is best at this price is looked for again while it is held
+    return AskForBest() if known.baseline_holds else KeepByCurve()  # nothing can be compared with a baseline then
 
 
 def _recommended(known: Known, now: Recommended) -> Step:
-    if known.rough and (now.cap_w is None or now.uncapped):
+    is_none = now.cap_w is None or now.is_no_cap
+    if is_none and known.rough:
         return BaselineAgain(then_w=None, why=_ROUGH)
+    if now.is_no_cap:
+        return KeepNone(why=_ALREADY_BUDGET if known.is_bound else _ALREADY, unsure=False)
     if now.cap_w is None:
-        # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
-        return KeepNone(why=_NONE_BETTER, unsure=known.blind or known.limits_slowdown)
-    if now.uncapped:
-        return KeepNone(why=_ALREADY_BUDGET if known.bound else _ALREADY, unsure=False)
+        return KeepNone(why=_NONE_BETTER, unsure=known.is_blind or known.has_slowdown_limit)
     return KeepConfirmed() if now.cap_w == known.confirmed_w else ConfirmBest(cap_w=now.cap_w)
 
 
-def _on_other_caps(now: OtherGrid) -> Step:
+def _on_other_grid(now: GridChanged) -> Step:
+    """What was measured of caps that the devices do not take as they are counts for nothing."""
     match now.during:
-        case During.WAIT:  # a cap that was the best one before is held meanwhile
-            return WaitAnew(why=f"tuning anew: {now.why}")
+        case During.WAIT:  # where a cap of an earlier run may be held
+            return ResetAndWait(why=f"tuning anew: {now.why}")
         case During.BASELINE | During.NOTHING:
-            return GoOn()
+            return Continue()
+        case (
+            During.TRIAL
+            | During.SAVING_UP
+            | During.BASELINE_BEFORE_TRIAL
+            | During.BASELINE_ALONE
+            | During.CONFIRMATION
+            | During.PER_GPU
+            | During.HOLD
+        ):
+            return BaselineAndSearch(why=now.why)
         case _:
-            return MeasureBaseline(why=now.why)
+            assert_never(now.during)
 
 
 def _under_ceiling(known: Known, moved: CeilingMoved) -> Step:
-    """What is under way goes on where the ceiling allows it."""
+    """What is under way goes on where both it and its baseline still count. Where no baseline holds, the strategy has
+    mostly no more to ask for, and what is best by the curve is kept."""
     if known.lacks_baseline:
-        return MeasureBaseline(why=ROOM)
+        return BaselineAndSearch(why=ROOM)
     match moved.during:
         case During.WAIT | During.NOTHING:
-            return Restart()
+            return RestartAtNewLimits()
         case During.BASELINE:
-            return Restart() if moved.other_limits else GoOn()
-        case During.SAVING_UP if moved.other_caps:
-            return NextTrial()
-        case During.SAVING_UP if moved.allowed:
-            return TryCap(cap_w=moved.cap_w, announced=True)
-        case During.BASELINE_AGAIN if moved.allowed:
-            return GoOn() if known.baseline_holds else TryCap(cap_w=moved.cap_w)
-        case During.TRIAL if moved.allowed:
-            return GoOn()
-        case During.CONFIRMATION if moved.allowed and known.baseline_holds:
-            return GoOn()
-        case During.TRIAL | During.SAVING_UP | During.BASELINE_AGAIN | During.CONFIRMATION:
-            return NextTrial()
+            return RestartAtNewLimits() if moved.other_limits else Continue()
+        case During.TRIAL:
+            return Continue() if moved.allowed else AskForCap()
+        case During.SAVING_UP:  # nothing was measured yet, so that the strategy may as well be asked anew
+            is_same = moved.allowed and not moved.other_grid
+            return TryCap(cap_w=moved.cap_w, announced=True) if is_same else AskForCap()
+        case During.BASELINE_BEFORE_TRIAL:
+            if not moved.allowed:
+                return AskForCap()
+            return Continue() if known.baseline_holds else TryCap(cap_w=moved.cap_w)
+        case During.BASELINE_ALONE:
+            return Continue() if known.baseline_holds else AskForCap()
+        case During.CONFIRMATION:
+            return Continue() if moved.allowed and known.baseline_holds else AskForCap()
         case During.PER_GPU:
-            return GoOn() if moved.allowed else KeepByCurve()
+            return Continue() if moved.allowed else KeepByCurve()
         case During.HOLD:
-            return NextTrial() if moved.unfinished else HoldWithin()
+            return AskForCap() if moved.may_search_on else HoldWithin()
         case _:
             assert_never(moved.during)

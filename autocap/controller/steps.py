@@ -19,8 +19,8 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineEnded:
-    """The baseline of a search was measured. failed: why it was not."""
+class FirstBaselineEnded:
+    """The baseline of a search that is to begin was measured. failed: why it was not."""
 
     failed: str | None = None
 
@@ -39,16 +39,13 @@ class Asked:
     cap_w: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
-    """A trial has ended. blind: so many have failed in a row that going on would only cost the job time."""
-
-    blind: bool = False
+    """A trial has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsSpent:
-    """A trial has cost the job all the time that it may, before it told anything. cap_w: watts."""
+    """The time that the job had saved up ran out before a trial told anything. cap_w: watts."""
 
     cap_w: float
 
@@ -61,36 +58,36 @@ class Doubted:
     why: str
 
 
-class MoreKnown:
+class SearchReopened:
     """Trials have turned out to be wrong, or the strategy wants more after a confirmation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineSeen:
+class BaselineAgainEnded:
     """The baseline was measured again. then_w: the cap that was to be tried next, watts; `None` where it was measured
-    for its own sake. failed: why it could not be, then."""
+    for its own sake. failed: why it could not be measured for its own sake."""
 
     then_w: float | None = None
     failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobChanged:
-    """The job shows another baseline, or draws another power. sure: nobody need look again. then_w: the cap to be tried
-    after that, watts."""
+class JobSeemsChanged:
+    """The job shows another baseline, or draws another power. sure: that was seen twice in a row, or by something else
+    than the baseline. then_w: the cap to be tried once it was looked at again, watts."""
 
     why: str
-    sure: bool = True
+    sure: bool
     then_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommended:
-    """The strategy was asked for the cap to keep. cap_w: watts; `None` where there is none. uncapped: it is the limit
-    that holds without a cap."""
+    """The strategy was asked for the cap to keep. cap_w: watts; `None` where none was measured that may be kept.
+    is_no_cap: it is the limit that holds without one."""
 
     cap_w: float | None
-    uncapped: bool = False
+    is_no_cap: bool = False
 
 
 class WindowEnded:
@@ -99,7 +96,7 @@ class WindowEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A confirmation has ended. runner_up_w: the next best cap, watts, where this one is too slow or too uncertain."""
+    """A confirmation has ended. runner_up_w: the next best cap, watts, where this one is not better."""
 
     ruling: Ruling
     why: str
@@ -124,8 +121,8 @@ class CheckDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueMoved:
-    """The price, or carbon, has changed, and other caps are wanted. wanted: which, and how; `None`: not the one that is
-    being confirmed."""
+    """The price, or carbon, has changed, and other caps are wanted. wanted: which, and how; `None`: the
+    one that is being confirmed is not any more."""
 
     wanted: Move | Confirm | TryOut | None
 
@@ -137,8 +134,9 @@ class During(Enum):
     BASELINE = auto()
     TRIAL = auto()
     SAVING_UP = auto()  # for a trial
-    BASELINE_AGAIN = auto()  # before a trial
-    CONFIRMATION = auto()  # or the baseline for its own sake
+    BASELINE_BEFORE_TRIAL = auto()
+    BASELINE_ALONE = auto()  # again, for its own sake
+    CONFIRMATION = auto()
     PER_GPU = auto()
     HOLD = auto()
     NOTHING = auto()
@@ -146,16 +144,16 @@ class During(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingMoved:
-    """The ceiling of a budget has moved. cap_w: that is tried, or is to be next, watts. allowed: what is under way may
-    go on. other_caps: others may be asked for than before. other_limits: others hold without a cap. unfinished: a
-    search had ended by its curve alone, and may go on."""
+    """The ceiling of a budget has moved. cap_w: that is tried, or is to be next, watts. allowed: that cap, or what else
+    is under way, still is. other_grid: other caps may be asked for than before. other_limits: other limits hold without
+    a cap. may_search_on: the last search ended in KeepByCurve, and better caps may lie above the ceiling of then."""
 
     during: During
     cap_w: float = 0.0
     allowed: bool = True
-    other_caps: bool = False
+    other_grid: bool = False
     other_limits: bool = True
-    unfinished: bool = False
+    may_search_on: bool = False
 
 
 class CountedAnew:
@@ -163,7 +161,7 @@ class CountedAnew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OtherGrid:
+class GridChanged:
     """The devices take other caps than was thought, as they take limits in steps. why: in a sentence."""
 
     during: During
@@ -178,28 +176,28 @@ class Failed:
 
 
 Happened = (
-    RoughBaseline | Steady | BaselineEnded | SearchSetUp | Asked | Recommended | TrialEnded | MoreKnown | SavingsSpent
-    | Doubted | BaselineSeen | JobChanged | WindowEnded | Judged | Decided | EndNear | CheckDue | ValueMoved
-    | CeilingMoved | CountedAnew | OtherGrid | Failed
+    RoughBaseline | Steady | FirstBaselineEnded | SearchSetUp | Asked | TrialEnded | SavingsSpent | Doubted
+    | SearchReopened | BaselineAgainEnded | JobSeemsChanged | Recommended | WindowEnded | Judged | Decided | EndNear
+    | CheckDue | ValueMoved | CeilingMoved | CountedAnew | GridChanged | Failed
 )  # fmt: skip
 
 
 # What to do next.
 
 
-class WaitOn:
+class KeepWaiting:
     """Wait until the job is steady: a rough baseline does not do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitAnew:
+class ResetAndWait:
     """Put back the limits found on arrival, and wait until the job is steady. why: in a sentence, to be said."""
 
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureBaseline:
+class BaselineAndSearch:
     """Measure the baseline, and then search. why: something has changed, so that what was found so far counts no
     more."""
 
@@ -214,14 +212,14 @@ class SetUpSearch:
 
 
 class Observe:
-    """Say what would be tried, and set nothing."""
+    """Say what would be tried, and set nothing to the end."""
 
 
 class BeginSearch:
-    """Ask the strategy for the first cap."""
+    """Begin the search that was set up."""
 
 
-class NextTrial:
+class AskForCap:
     """Ask the strategy for the next cap."""
 
 
@@ -299,12 +297,12 @@ class Check:
     """Measure what is held in turn with the baseline."""
 
 
-class GoOn:
+class Continue:
     """Go on with what is under way."""
 
 
-class Restart:
-    """Begin what is under way anew, at the limits that hold now without a cap."""
+class RestartAtNewLimits:
+    """Begin the wait or the baseline anew, at the limits that hold now without a cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,10 +313,10 @@ class End:
 
 
 SearchStep = (
-    NextTrial | AskForBest | TryCap | BaselineAgain | ConfirmBest | NextWindow | KeepConfirmed | KeepNone | KeepByCurve
+    AskForCap | AskForBest | TryCap | BaselineAgain | ConfirmBest | NextWindow | KeepConfirmed | KeepNone | KeepByCurve
     | BalanceGpus
 )  # fmt: skip
 Step = (
-    SearchStep | WaitOn | WaitAnew | MeasureBaseline | SetUpSearch | Observe | BeginSearch | KeepUnconfirmed | Hold
-    | HoldWithin | HoldAsBefore | Move | Confirm | Check | GoOn | Restart | End
+    SearchStep | KeepWaiting | ResetAndWait | BaselineAndSearch | SetUpSearch | Observe | BeginSearch | KeepUnconfirmed
+    | Hold | HoldWithin | HoldAsBefore | Move | Confirm | Check | Continue | RestartAtNewLimits | End
 )  # fmt: skip

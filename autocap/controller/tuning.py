@@ -38,6 +38,9 @@ class Tuning:
     baseline_rough_floor: float = threshold(
         0.03, "relative error", "of a rough baseline at least, which nobody measured: it may be unlike the next minute"
     )
+    baseline_most_failed: int = threshold(
+        3, "baselines", "that could not be measured in a row before the tuning ends; each waits for a steady job"
+    )
     baseline_rough_draw: float = threshold(0.4, "of the limits", "below which a job may not train yet")
     period_trial_below_draw: float = threshold(
         0.85, "mean draws", "of the cap that proves a period in the power: the clock falls by some per cent", "period"

@@ -12,9 +12,10 @@ import pytest
 from autocap.controller import steps
 from autocap.controller.actions import Keep
 from autocap.controller.comparison import Ruling
-from autocap.controller.plan import MOST_BASELINES, Known, next_step
+from autocap.controller.plan import Known, next_step
 from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.steps import CeilingMoved, During, Happened, Step
+from autocap.controller.tuning import TUNING
 from autocap.metrics import Metric
 from tests.docs.pages import ROOT
 from tests.doubles.feeds import measurement
@@ -23,18 +24,31 @@ PAGE = ROOT / "docs" / "how-it-works.md"
 HEAD = "| what has happened | and | what comes next |"
 KEEP = Keep(caps_w=(180.0,), reference=measurement(90.0, 0.5))
 CONFIRM = Confirm(cap_w=180.0, window_error=0.005, metric=Metric(name="cost", moving=True))
-ROUGH, DUE, MOVED = Known(rough=True), Known(baseline_due=True), Known(baseline_holds=False)
-WRONG, CHANGED = steps.Doubted(cap_w=180.0, why="it is off"), steps.JobChanged(why="+12 % time", then_w=180.0)
+ROUGH, DUE, MOVED = Known(rough=True), Known(baseline_old=True), Known(baseline_holds=False)
+WRONG, CHANGED = (
+    steps.Doubted(cap_w=180.0, why="it is off"),
+    steps.JobSeemsChanged(why="+12 % time", sure=True, then_w=180.0),
+)
 BETTER, SLOW = Ruling.BETTER, Ruling.TOO_SLOW
 # What has happened, what the row says beside it, and what is known then.
 CASES: list[tuple[Happened, str, Known, type]] = [
     (steps.RoughBaseline(), "", Known(), steps.SetUpSearch),
-    (steps.RoughBaseline(), "a budget has room for the limit found", Known(has_room=True), steps.WaitOn),
-    (steps.RoughBaseline(), "the strategy's trials have a length of their own", Known(own_length=True), steps.WaitOn),
-    (steps.Steady(), "", Known(), steps.MeasureBaseline),
-    (steps.BaselineEnded(), "", Known(), steps.SetUpSearch),
-    (steps.BaselineEnded(failed="no marks"), "it failed", Known(failed_baselines=1), steps.WaitAnew),
-    (steps.BaselineEnded(failed="no marks"), "it failed thrice", Known(failed_baselines=MOST_BASELINES), steps.End),
+    (steps.RoughBaseline(), "a budget has room for the limit found", Known(has_room=True), steps.KeepWaiting),
+    (
+        steps.RoughBaseline(),
+        "the strategy's trials have a length of their own",
+        Known(own_length=True),
+        steps.KeepWaiting,
+    ),
+    (steps.Steady(), "", Known(), steps.BaselineAndSearch),
+    (steps.FirstBaselineEnded(), "", Known(), steps.SetUpSearch),
+    (steps.FirstBaselineEnded(failed="no marks"), "it failed", Known(failed_baselines=1), steps.ResetAndWait),
+    (
+        steps.FirstBaselineEnded(failed="no marks"),
+        "it failed thrice",
+        Known(failed_baselines=TUNING.baseline_most_failed),
+        steps.End,
+    ),
     (steps.SearchSetUp(), "", Known(), steps.BeginSearch),
     (steps.SearchSetUp(), "`--observe`", Known(observes=True), steps.Observe),
     (steps.SearchSetUp(objection="too short"), "it would not pay back", Known(), steps.End),
@@ -42,22 +56,27 @@ CASES: list[tuple[Happened, str, Known, type]] = [
     (steps.Asked(cap_w=180.0), "it named one, and the baseline is old", DUE, steps.BaselineAgain),
     (steps.Asked(cap_w=None), "it has no more", Known(), steps.AskForBest),
     (steps.Asked(cap_w=None), "it has no more, and the baseline's limit may not hold", MOVED, steps.KeepByCurve),
-    (steps.Asked(cap_w=None), "it has no more than was decided before", Known(before=KEEP), steps.Hold),
-    (steps.TrialEnded(), "", Known(), steps.NextTrial),
-    (steps.TrialEnded(blind=True), "several in a row have failed", Known(), steps.AskForBest),
+    (steps.Asked(cap_w=None), "it has no more than was decided before", Known(held_before=KEEP), steps.Hold),
+    (steps.TrialEnded(), "", Known(), steps.AskForCap),
+    (steps.TrialEnded(), "several in a row have failed", Known(is_blind=True), steps.AskForBest),
     (steps.SavingsSpent(cap_w=180.0), "", Known(), steps.TryCap),
     (WRONG, "", Known(), steps.BaselineAgain),
     (WRONG, "the baseline's limit may not hold", MOVED, steps.TryCap),
-    (steps.MoreKnown(), "", Known(), steps.NextTrial),
-    (steps.BaselineSeen(then_w=180.0), "before a trial", Known(), steps.TryCap),
-    (steps.BaselineSeen(), "for its own sake", Known(), steps.NextTrial),
-    (steps.BaselineSeen(failed="no marks"), "for its own sake, and it failed", Known(), steps.KeepNone),
-    (replace(CHANGED, sure=False), "once", Known(), steps.BaselineAgain),
-    (CHANGED, "twice, or beyond doubt", Known(), steps.MeasureBaseline),
+    (steps.SearchReopened(), "", Known(), steps.AskForCap),
+    (steps.BaselineAgainEnded(then_w=180.0), "before a trial", Known(), steps.TryCap),
+    (steps.BaselineAgainEnded(), "for its own sake", Known(), steps.AskForCap),
+    (steps.BaselineAgainEnded(failed="no marks"), "for its own sake, and it failed", Known(), steps.KeepNone),
+    (replace(CHANGED, sure=False), "seen once", Known(), steps.BaselineAgain),
+    (CHANGED, "seen twice in a row, or by something else", Known(), steps.BaselineAndSearch),
     (steps.Recommended(cap_w=180.0), "it named one", Known(), steps.ConfirmBest),
     (steps.Recommended(cap_w=180.0), "it named one that was confirmed", Known(confirmed_w=180.0), steps.KeepConfirmed),
     (steps.Recommended(cap_w=None), "it has none", Known(), steps.KeepNone),
-    (steps.Recommended(cap_w=260.0, uncapped=True), "it named the limit found", Known(), steps.KeepNone),
+    (
+        steps.Recommended(cap_w=260.0, is_no_cap=True),
+        "it named the limit that holds without one",
+        Known(),
+        steps.KeepNone,
+    ),
     (steps.Recommended(cap_w=None), "it has none, and the baseline is rough", ROUGH, steps.BaselineAgain),
     (steps.WindowEnded(), "", Known(), steps.NextWindow),
     (steps.Judged(ruling=BETTER, why="energy 0.8"), "the cap is better", Known(), steps.KeepConfirmed),
@@ -72,17 +91,17 @@ CASES: list[tuple[Happened, str, Known, type]] = [
     (steps.ValueMoved(wanted=TryOut(cap_w=180.0)), "one that nobody knows", Known(), steps.BaselineAgain),
     (steps.ValueMoved(wanted=None), "while one is confirmed that is not", Known(), steps.HoldAsBefore),
     (CeilingMoved(during=During.HOLD), "", Known(), steps.HoldWithin),
-    (CeilingMoved(during=During.TRIAL), "what is under way may go on", Known(), steps.GoOn),
-    (CeilingMoved(during=During.TRIAL, allowed=False), "it may not", Known(), steps.NextTrial),
-    (CeilingMoved(during=During.BASELINE), "while the baseline is measured", Known(), steps.Restart),
+    (CeilingMoved(during=During.TRIAL), "what is under way may go on", Known(), steps.Continue),
+    (CeilingMoved(during=During.TRIAL, allowed=False), "it may not", Known(), steps.AskForCap),
+    (CeilingMoved(during=During.BASELINE), "while the baseline is measured", Known(), steps.RestartAtNewLimits),
     (
         CeilingMoved(during=During.HOLD),
         "the limit found may hold, and was never measured",
         Known(lacks_baseline=True),
-        steps.MeasureBaseline,
+        steps.BaselineAndSearch,
     ),
-    (steps.CountedAnew(), "", Known(), steps.WaitAnew),
-    (steps.OtherGrid(during=During.TRIAL, why="steps of 25 W"), "", Known(), steps.MeasureBaseline),
+    (steps.CountedAnew(), "", Known(), steps.ResetAndWait),
+    (steps.GridChanged(during=During.TRIAL, why="steps of 25 W"), "", Known(), steps.BaselineAndSearch),
     (steps.Failed(why="no marks"), "", Known(), steps.End),
 ]
 
@@ -121,19 +140,19 @@ def test_all_that_may_happen_and_all_there_is_to_do_is_in_it() -> None:
 FLAGS = (
     "rough",
     "baseline_holds",
-    "baseline_due",
+    "baseline_old",
     "lacks_baseline",
     "has_room",
     "observes",
     "own_length",
-    "limits_slowdown",
+    "has_slowdown_limit",
 )
 
 
 def _always() -> Iterator[tuple[Known, Happened, Step]]:
     """All that may happen, whatever is known."""
     ceilings = [
-        CeilingMoved(during=during, cap_w=180.0, allowed=allowed, other_caps=other, unfinished=other)
+        CeilingMoved(during=during, cap_w=180.0, allowed=allowed, other_grid=other, may_search_on=other)
         for during, allowed, other in product(During, (False, True), (False, True))
     ]
     for flags in product((False, True), repeat=len(FLAGS)):
@@ -144,7 +163,9 @@ def _always() -> Iterator[tuple[Known, Happened, Step]]:
 
 def test_a_baseline_whose_limit_may_not_hold_is_not_measured_again_nor_compared_with() -> None:
     for known, happened, step in _always():
-        if not known.baseline_holds and not isinstance(happened, steps.BaselineSeen | steps.Judged | steps.Recommended):
+        if not known.baseline_holds and not isinstance(
+            happened, steps.BaselineAgainEnded | steps.Judged | steps.Recommended
+        ):
             assert not isinstance(step, steps.BaselineAgain | steps.ConfirmBest | steps.AskForBest), happened
 
 
@@ -169,7 +190,7 @@ def test_a_baseline_that_others_depend_on_is_never_rough() -> None:
 def test_a_trial_that_a_ceiling_forbids_does_not_go_on() -> None:
     for _, happened, step in _always():
         if isinstance(happened, CeilingMoved) and not happened.allowed and happened.during is During.TRIAL:
-            assert isinstance(step, steps.NextTrial | steps.MeasureBaseline)
+            assert isinstance(step, steps.AskForCap | steps.BaselineAndSearch)
 
 
 def test_the_controller_alone_asks_for_the_plan_and_one_module_has_the_baseline_measured() -> None:

@@ -20,7 +20,7 @@ _CLIENT = tuple(f"limits/helper/{name}" for name in ("client", "connection", "of
 # Calls with a reason among their arguments, beside those of the errors.
 _CALLS = {"_fail": 0, "put_back": 0, "_give_up": 0, "untuned": 0, "found": 1}
 # The same, with the reason as an argument of that name.
-_BY_NAME = {"Failed": "why", "KeepNone": "why", "BaselineEnded": "failed", "BaselineSeen": "failed"}
+_BY_NAME = {"Failed": "why", "KeepNone": "why", "FirstBaselineEnded": "failed", "BaselineAgainEnded": "failed"}
 # Where reasons are kept, in the rooms that judge a whole job rather than a reading.
 _KEPT_IN = {"trouble", "_refuted", "why", "_why_not"}
 _JUDGES = ("controller", "integrations", "progress", "session")

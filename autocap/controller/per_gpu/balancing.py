@@ -12,7 +12,7 @@ from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
 from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown, response
 from autocap.controller.search import Search
-from autocap.controller.steps import Decided, Happened, JobChanged
+from autocap.controller.steps import Decided, Happened, JobSeemsChanged
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
@@ -203,7 +203,7 @@ class Balancing:
         if changed is None:
             return None
         self._decide(self._lowering.common_w, changed)
-        return JobChanged(why=changed)
+        return JobSeemsChanged(why=changed, sure=True)
 
     def _undo(self, reason: str) -> Happened:
         self._prober.rest()
