@@ -1,8 +1,9 @@
 """What a search tells of itself, and what it comes to."""
 
 from autocap import events
-from autocap.controller.actions import KeepByCurve, Outbox, Revert, RevertForNow
+from autocap.controller.actions import KeepByCurve, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement
+from autocap.controller.context import StepContext
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.search import Search
 from autocap.measurement.drift import differences
@@ -11,21 +12,21 @@ from autocap.records import Measurement
 
 
 class Announcer:
-    """Announces in the outbox what comes of a search."""
+    """Announces in the context what comes of a search."""
 
-    def __init__(self, search: Search, outbox: Outbox) -> None:
-        self._search, self._out = search, outbox
+    def __init__(self, search: Search, context: StepContext) -> None:
+        self._search, self._context = search, context
 
     def trial(self, cap_w: float) -> None:
         """A trial begins at a cap, watts."""
         expected = self._search.expected_trials
-        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=expected))
+        self._context.announce(events.TrialStarted(t_s=self._context.now_s, cap_w=cap_w, expected=expected))
 
     def baseline(self, baseline: Measurement) -> float:
         """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
         moved = max(abs(ratio.value - 1) for ratio in ratios(baseline, self._search.baseline).values())
         self._search.rebase(baseline)
-        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
+        self._context.announce(events.BaselineMeasured(t_s=self._context.now_s, measurement=baseline))
         return moved
 
     def refined(self, baseline: Measurement) -> str | None:
@@ -33,7 +34,7 @@ class Announcer:
         `+12 % time`, and `None` where it was right within its error."""
         off = differences(self._search.first, baseline)
         trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
-        self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
+        self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
         self.predictions()
         return off
 
@@ -41,13 +42,13 @@ class Announcer:
         """What the strategy predicts, if it does."""
         predictions = self._search.predictions()
         if predictions:
-            self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
+            self._context.announce(events.Predicted(t_s=self._context.now_s, caps=predictions))
 
     def kept(self, caps_w: Caps, found: Judgement) -> None:
         """Caps, watts per device, were confirmed."""
-        self._out.announce(
+        self._context.announce(
             events.Decided(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 cap_w=max(caps_w),
                 confirmed=True,
                 reason=found.reason,
@@ -59,10 +60,10 @@ class Announcer:
 
     def by_curve(self, curve: KnownCurve, best_w: float) -> KeepByCurve:
         """A cap, watts, is the best that may be held by what was measured."""
-        most_w = max(self._out.original_w)
-        self._out.announce(
+        most_w = max(self._context.uncapped_w)
+        self._context.announce(
             events.Decided(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 cap_w=best_w,
                 confirmed=False,
                 reason=f"the best up to {most_w:g} W by the curve; the baseline is that of {curve.baseline_w:g} W",
@@ -74,7 +75,7 @@ class Announcer:
     def put_back(self, reason: str, reference: Measurement, *, unsure: bool) -> Revert:
         """No cap is kept. unsure: a later search may find something better."""
         expected = self._search.expectation()
-        self._out.announce(
-            events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
+        self._context.announce(
+            events.Decided(t_s=self._context.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
         )
         return RevertForNow(reference=reference) if unsure else Revert(reference=reference)

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from autocap import events
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.controller.steps import FirstBaselineEnded
 from autocap.measurement.energy import implausible
 from autocap.measurement.metering import Metered
@@ -18,16 +18,16 @@ from autocap.records import Measurement
 class Baseline:
     """measured: the latest one. failed: how often it could not be measured, in a row."""
 
-    def __init__(self, outbox: Outbox, prober: Prober, progress: Progress) -> None:
-        self._out, self._prober, self._progress = outbox, prober, progress
+    def __init__(self, context: StepContext, prober: Prober, progress: Progress) -> None:
+        self._context, self._prober, self._progress = context, prober, progress
         self.measured: Measurement | None = None
         self.failed = 0
 
     def begin(self, steady: Window | None = None) -> None:
         """steady: what was seen already. Under a budget that has room for the limits found, it is measured long: what
         other jobs get depends on it."""
-        running_s = math.inf if self._out.has_room else self._out.now_s
-        self._prober.start_baseline(self._out.original_w, steady, running_s, shared=self._out.has_room)
+        running_s = math.inf if self._context.has_room else self._context.now_s
+        self._prober.start_baseline(self._context.uncapped_w, steady, running_s, shared=self._context.has_room)
 
     def take(self, metered: Metered) -> FirstBaselineEnded | None:
         """Take in a sample; that it was measured, once it was."""
@@ -47,7 +47,7 @@ class Baseline:
         self.measured, self.failed = baseline, 0
         doubt = implausible(baseline.power_w, baseline.of_gpus().power_w)
         if doubt is not None:
-            self._out.warn(doubt)
-        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
+            self._context.warn(doubt)
+        self._context.announce(events.BaselineMeasured(t_s=self._context.now_s, measurement=baseline))
         self._prober.expect(baseline.period_s)
         return FirstBaselineEnded()

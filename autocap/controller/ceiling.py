@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from autocap import events
-from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
+from autocap.controller.actions import Keep, KeepByCurve, Kept, Revert
+from autocap.controller.context import StepContext
 from autocap.controller.holding import Hold
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
@@ -27,8 +28,8 @@ Caps = tuple[float, ...]
 class Ceiling:
     """Of all devices."""
 
-    def __init__(self, outbox: Outbox, prober: Prober) -> None:
-        self._out, self._prober = outbox, prober
+    def __init__(self, context: StepContext, prober: Prober) -> None:
+        self._context, self._prober = context, prober
         self._closely = False
         self._begun_w = 0.0  # the common cap at which the measurement of what is held began, or the last one did
         self._held_w: list[float] = []  # since then, at each sample that counts
@@ -36,13 +37,13 @@ class Ceiling:
 
     def lacks_baseline(self, search: Search) -> bool:
         """Whether the limits found on arrival may hold, and the baseline was measured at lower ones."""
-        return not self._out.is_bound and not same_limits(search.baseline.cap_w, self._out.original_w)
+        return not self._context.is_bound and not same_limits(search.baseline.cap_w, self._context.uncapped_w)
 
     def held(self, decision: Kept, search: Search) -> Caps:
         """The caps, watts per device, that a decision comes to."""
-        limits_w = self._out.original_w
+        limits_w = self._context.uncapped_w
         match decision:
-            case Keep(caps_w=caps_w) if self._out.allows(max(caps_w)) and not self._is_above(search):
+            case Keep(caps_w=caps_w) if self._context.allows(max(caps_w)) and not self._is_above(search):
                 return caps_w
             case Revert() if same_limits(search.baseline.cap_w, limits_w):
                 return limits_w
@@ -58,8 +59,8 @@ class Ceiling:
     def move(self, hold: Hold, search: Search, caps_w: Caps, *, closely: bool = False) -> None:
         """Hold these caps from now on, which no confirmation was for. closely: they are to be known better than trials
         know them."""
-        self._out.set(caps_w)
-        hold.moved(search.curve.expected(max(caps_w)), self._out.now_s)
+        self._context.set(caps_w)
+        hold.moved(search.curve.expected(max(caps_w)), self._context.now_s)
         if self._prober.busy and abs(caps_w[0] - self._begun_w) <= TUNING.ceiling_same_cap * self._begun_w:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
@@ -70,7 +71,7 @@ class Ceiling:
     def take(self, hold: Hold, search: Search, metered: Metered) -> None:
         """Take in a sample while caps are held; where that ends their measurement, they are known."""
         if self._prober.collecting:
-            self._held_w.append(self._out.decided_w[0])
+            self._held_w.append(self._context.decided_w[0])
         result = self._prober.add(metered)
         if result is None:
             return
@@ -82,7 +83,7 @@ class Ceiling:
     def tell(self) -> None:
         """Announce what was measured of the caps held last, as they are held no more, or known well."""
         if self._shown:
-            self._out.announce(events.HeldMeasured(t_s=self._out.now_s, measurement=pool(self._shown)))
+            self._context.announce(events.HeldMeasured(t_s=self._context.now_s, measurement=pool(self._shown)))
         self._shown = []
 
     def _note(self, hold: Hold, search: Search, shown: Measurement) -> None:
@@ -90,9 +91,9 @@ class Ceiling:
             search.note_closely(shown)
         else:
             mean_w = sum(self._held_w) / len(self._held_w) if self._held_w else self._begun_w
-            shown = replace(shown, cap_w=self._out.every(mean_w))
+            shown = replace(shown, cap_w=self._context.every(mean_w))
             search.note(shown)
-        hold.moved(shown, self._out.now_s)
+        hold.moved(shown, self._context.now_s)
         self._shown.append(shown)
         if not self._closely:
             self._measure(search, replace(self._prober.rules, settle_s=0.0))
@@ -100,18 +101,18 @@ class Ceiling:
     def _measure(self, search: Search, rules: ProbeRules) -> None:
         """What is held: once with a close look, else again and again until its time is known well. One cap for all
         devices is."""
-        caps_w = self._out.decided_w
+        caps_w = self._context.decided_w
         self._held_w = []
         if self._closely:
             rules = replace(rules, target_stderr=TUNING.close_look_error, limit_s=TUNING.close_look_s)
-            known = search.is_close(caps_w[0], self._out.now_s - TUNING.close_look_every_s)
+            known = search.is_close(caps_w[0], self._context.now_s - TUNING.close_look_every_s)
         else:  # nobody else's share depends on it where there is no ceiling
-            known = self._out.ceiling_w == math.inf or search.knows(caps_w[0], TUNING.ceiling_known_error)
+            known = self._context.ceiling_w == math.inf or search.knows(caps_w[0], TUNING.ceiling_known_error)
         if len(set(caps_w)) == 1 and not known:
             self._begun_w = caps_w[0]
             self._prober.start(caps_w, search.cost, rules)
 
     def _is_above(self, search: Search) -> bool:
         """Whether more may hold now than the search knew of."""
-        limits = zip(search.baseline.cap_w, self._out.original_w, strict=True)
+        limits = zip(search.baseline.cap_w, self._context.uncapped_w, strict=True)
         return any(now_w > known_w + TOLERANCE_W for known_w, now_w in limits)

@@ -11,8 +11,9 @@ from typing import assert_never
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller import steps
-from autocap.controller.actions import Action, Announce, KeepByCurve, Outbox, SetCaps
+from autocap.controller.actions import Action, Announce, KeepByCurve, SetCaps
 from autocap.controller.baseline import Baseline
+from autocap.controller.context import StepContext
 from autocap.controller.deadline import Deadline
 from autocap.controller.ending import Ending
 from autocap.controller.following import Following
@@ -72,25 +73,25 @@ class Controller:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._withheld = False
-        self._out = Outbox(original_w)
-        self._proving = Proving(config, progress, self._out, sensor, grid)
-        self._phase: Phase = Waiting.first(config, progress, self._out, self._proving, sensor, remembered)
-        self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
+        self._context = StepContext(original_w)
+        self._proving = Proving(config, progress, self._context, sensor, grid)
+        self._phase: Phase = Waiting.first(config, progress, self._context, self._proving, sensor, remembered)
+        self._intake, self._pace = Intake(progress, self._context, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
-        deadline = Deadline(config, finish_s, self._intake, self._out)
-        self._following = Following(config, self._out, sensor.settle_s, deadline)
+        deadline = Deadline(config, finish_s, self._intake, self._context)
+        self._following = Following(config, self._context, sensor.settle_s, deadline)
         begin = self._following.begin
-        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober, begin)
+        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._context, self._prober, begin)
         self._grid = grid  # as it was asked for
         self._is_rough = False  # the baseline of the latest search
-        self._baseline = Baseline(self._out, self._prober, progress)
+        self._baseline = Baseline(self._context, self._prober, progress)
         plan = HoldPlan(config.retune, sensor.settle_s)
-        self._keeping = Keeping(plan, self._out, self._prober, self._following)
-        self._ending = Ending(config, self._out, self._intake, self._prober, progress, usual_iterations)
+        self._keeping = Keeping(plan, self._context, self._prober, self._following)
+        self._ending = Ending(config, self._context, self._intake, self._prober, progress, usual_iterations)
 
     @property
     def state(self) -> State:
-        return self._out.shown
+        return self._context.shown
 
     @property
     def max_slowdown(self) -> float | None:
@@ -100,7 +101,7 @@ class Controller:
     @property
     def caps_w(self) -> tuple[float, ...]:
         """The limits that should hold now, watts, one per device."""
-        return self._out.caps_w
+        return self._context.caps_w
 
     @property
     def interval_s(self) -> float:
@@ -124,17 +125,17 @@ class Controller:
     def is_steady(self) -> bool:
         """Whether what was decided is held, the job trains, and counters tell its iterations and its energy, so that
         nothing is missed without a sample for some seconds."""
-        is_held = isinstance(self._phase, Holding) and self._out.shown is State.HOLDING and not self.needs_count
+        is_held = isinstance(self._phase, Holding) and self._context.shown is State.HOLDING and not self.needs_count
         counts = self._pace.counts and self._progress.kind in EXACT
         return is_held and counts and not self._following.follows
 
     def feed(self, sample: Sample) -> list[Action]:
         """Take in a sample; the actions it leads to, in order."""
-        self._out.open(sample.t_s)
+        self._context.open(sample.t_s)
         self._pace.take(sample)
         if not self._started:
             self._started = True
-            self._out.enter(State.WAITING)
+            self._context.enter(State.WAITING)
             if isinstance(self._phase, Waiting):
                 self._phase.begin()
         metered = self._intake.meter(sample)
@@ -144,12 +145,12 @@ class Controller:
         try:
             if not self._withheld:
                 self._heed_long_pause(metered)
-                if not self._out.is_aside:
+                if not self._context.is_aside:
                     self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         self._intake.tally(due=False)
-        return self._out.actions
+        return self._context.actions
 
     @property
     def curve(self) -> KnownCurve | None:
@@ -165,23 +166,23 @@ class Controller:
         there is room for it. Raises ValueError for what is no ceiling."""
         if ceiling_w is not None and not 0 < ceiling_w < math.inf:
             raise ValueError(f"a ceiling is {ceiling_w} W; it must be finite and above 0 W, or none")
-        self._out.open(t_s)
-        before_w, limits_w = self._out.caps_w, self._out.original_w
-        self._out.grant(math.inf if ceiling_w is None else ceiling_w)
-        self._out.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
+        self._context.open(t_s)
+        before_w, limits_w = self._context.caps_w, self._context.uncapped_w
+        self._context.grant(math.inf if ceiling_w is None else ceiling_w)
+        self._context.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
         try:
             self._go_on(self._ceiling_moved(limits_w))
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
-        told = [action for action in self._out.actions if isinstance(action, Announce)]
-        moved = self._out.caps_w != before_w and not self._config.observe
-        return [*([SetCaps(caps_w=self._out.caps_w)] if moved else []), *told]
+        told = [action for action in self._context.actions if isinstance(action, Announce)]
+        moved = self._context.caps_w != before_w and not self._config.observe
+        return [*([SetCaps(caps_w=self._context.caps_w)] if moved else []), *told]
 
     def stepped(self, t_s: float, on_steps: OnSteps, why: str) -> list[Action]:
         """The devices were seen to take limits in steps: from now on only caps are asked for that all take as they are,
         and what was measured of others counts for nothing. on_steps: what becomes of caps, watts. why: in a sentence.
         """
-        self._out.open(t_s)
+        self._context.open(t_s)
         caps_w = on_steps(self._grid)
         if not caps_w:
             low_w, high_w = self._grid[0], self._grid[-1]
@@ -189,14 +190,14 @@ class Controller:
                 f"{why}; of the caps from {low_w:g} to {high_w:g} W that leaves none, so pass other --caps or bounds"
             )
         elif caps_w == tuple(self._outset.grid):
-            self._out.warn(why)
+            self._context.warn(why)
         else:
             self._outset.grid, during = CapGrid(caps_w), self._during
             if during in (During.BASELINE, During.NOTHING):
-                self._out.warn(why)
+                self._context.warn(why)
             self._go_on(steps.GridChanged(during=during, why=why))
             self._outset.history = self._outset.seen = ()
-        return self._out.actions
+        return self._context.actions
 
     @property
     def _during(self) -> During:
@@ -218,7 +219,7 @@ class Controller:
     def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
         """This is known from now on of what electricity costs or emits, `None` for nothing; to be said as well where an
         interval of it has passed. What follows comes with the next sample. Raises ValueError for another kind."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         followed = self._following.follows
         self._following.quote(kind, quote, self._intake.value_changes)
         if isinstance(self._phase, Exploring) and self._following.follows:
@@ -227,7 +228,7 @@ class Controller:
                 search.rate(self._following.usual(search.first))
             elif self._keeping.is_unwanted(self._phase):
                 self._go_on(steps.ValueMoved(wanted=None))
-        return self._out.actions
+        return self._context.actions
 
     def _ceiling_moved(self, limits_w: tuple[float, ...]) -> CeilingMoved:
         """limits_w: that held without a cap until now."""
@@ -236,46 +237,46 @@ class Controller:
                 return exploration.under_ceiling()
             case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_unfinished:
                 return CeilingMoved(during=During.HOLD, may_search_on=True)
-        return CeilingMoved(during=self._during, other_limits=self._out.original_w != limits_w)
+        return CeilingMoved(during=self._during, other_limits=self._context.uncapped_w != limits_w)
 
     def interrupted(self, t_s: float) -> list[Action]:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         self._prober.again()
         if isinstance(self._phase, Waiting):
             self._phase.again()
-        self._out.set_again()
-        return self._out.actions
+        self._context.set_again()
+        return self._context.actions
 
     def withhold(self, t_s: float) -> list[Action]:
         """No limit may be set for a while, and those found on arrival hold: nothing is measured until `lent_again`."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         self._withheld = True
-        self._out.step_aside()
-        return [action for action in self._out.actions if isinstance(action, Announce)]
+        self._context.step_aside()
+        return [action for action in self._context.actions if isinstance(action, Announce)]
 
     def lent_again(self, t_s: float) -> list[Action]:
         """Limits may be set again: go on, with the window that was under way begun anew."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         self._withheld = False
         self._prober.again()
         if isinstance(self._phase, Waiting):
             self._phase.again()
-        self._out.come_back()
-        return self._out.actions
+        self._context.come_back()
+        return self._context.actions
 
     def retune(self, t_s: float) -> list[Action]:
         """Somebody asks to tune anew: done from HOLDING, and not needed before."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         if isinstance(self._phase, Holding):
             self._phase.hold.ask()
         else:
-            self._out.warn(f"nothing to tune anew in the state {self.state}")
-        return self._out.actions
+            self._context.warn(f"nothing to tune anew in the state {self.state}")
+        return self._context.actions
 
     def stop(self, t_s: float, reason: str) -> list[Action]:
         """End the tuning, in whatever state it is; whoever calls this puts the limits found on arrival back."""
-        self._out.open(t_s)
+        self._context.open(t_s)
         if isinstance(self._phase, Done):
             return []
         if reason in (events.JOB_ENDED, events.ASKED) and not self._keeping.plan.decisions:
@@ -283,32 +284,35 @@ class Controller:
         if isinstance(self._phase, Exploring):
             self._phase.exploration.abandon(reason)
         self._keeping.tell()
-        self._out.decided_w = self._out.original_w
+        self._context.decided_w = self._context.uncapped_w
         self._finish()
-        return self._out.actions
+        return self._context.actions
 
     def close(self, t_s: float) -> list[Action]:
         """The job has ended: the last totals."""
         out = self.stop(t_s, events.JOB_ENDED)
-        self._out.open(t_s)
+        self._context.open(t_s)
         self._intake.tally()
-        return out + self._out.actions
+        return out + self._context.actions
 
     def _heed_long_pause(self, metered: Metered) -> None:
         """A cap that is not kept yet slows down nothing but training: whatever the job does instead for long, or the
         end of a training that failed, has the limits found on arrival."""
+        context = self._context
         if metered.marks:
-            if self._out.is_aside:
+            if context.is_aside:
                 self._prober.resume()
-            self._out.come_back()
-        elif metered.long_pause and isinstance(self._phase, Exploring) and self._out.decided_w != self._phase.held_w:
-            self._out.step_aside()
+            context.come_back()
+        elif metered.long_pause and isinstance(self._phase, Exploring) and context.decided_w != self._phase.held_w:
+            context.step_aside()
 
     def _count_anew(self, kind: str, before: str) -> None:
         """Begin anew, as iterations are counted by something else from now on."""
         if isinstance(self._phase, Done):
             return
-        self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
+        self._context.warn(
+            f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew"
+        )
         self._intake.begin_anew()
         self._outset.history = self._outset.seen = ()
         self._go_on(steps.CountedAnew())
@@ -349,8 +353,8 @@ class Controller:
         """What the plan depends on."""
         known = Known(
             failed_baselines=self._baseline.failed,
-            has_room=self._out.has_room,
-            is_bound=self._out.is_bound,
+            has_room=self._context.has_room,
+            is_bound=self._context.is_bound,
             observes=self._config.observe,
             own_length=self._outset.has_own_length,
         )
@@ -419,19 +423,19 @@ class Controller:
         if isinstance(self._phase, Waiting):
             self._phase.limited()
             return
-        self._out.set(self._out.original_w)
+        self._context.set(self._context.uncapped_w)
         if isinstance(self._phase, Baseline):
             self._phase.begin()
 
     def _wait(self, why: str | None) -> None:
         """For a steady job, at the limits found on arrival."""
         if why is not None:
-            self._out.warn(why)
+            self._context.warn(why)
         self._prober.rest()
-        self._out.set(self._out.original_w)
+        self._context.set(self._context.uncapped_w)
         self._proving.end()
-        self._phase = Waiting(self._config, self._progress, self._out, self._proving)
-        self._out.enter(State.WAITING)
+        self._phase = Waiting(self._config, self._progress, self._context, self._proving)
+        self._context.enter(State.WAITING)
 
     def _measure_baseline(self, why: str | None) -> None:
         """why: the search so far counts no more, and its trials go to the next one as history."""
@@ -443,54 +447,54 @@ class Controller:
                 self._intake.totals.open()
             case Exploring(exploration=exploration) | Holding(exploration=exploration) if why is not None:
                 exploration.abandon(why)
-                self._out.warn(f"tuning anew: {why}")
+                self._context.warn(f"tuning anew: {why}")
                 search = exploration.search
                 self._ending.leave(exploration)
                 self._outset.history, self._outset.seen = search.history, search.seen if why == ROOM else ()
                 self._keeping.tell()
                 self._prober.begin_anew()
-                self._out.set(self._out.original_w)
+                self._context.set(self._context.uncapped_w)
         self._phase = self._baseline
-        self._out.enter(State.BASELINE)
+        self._context.enter(State.BASELINE)
         self._baseline.begin(steady)
 
     def _set_up(self, *, rough: bool) -> Happened:
         """rough: the baseline is known from a few iterations alone."""
-        out, outset = self._out, self._outset
+        context, outset = self._context, self._outset
         if not rough and self._baseline.measured is not None:
             outset.set_up(self._baseline.measured)
         baseline = outset.search.first
         if rough:
             self._prober.expect(baseline.period_s)
             self._intake.totals.open()
-            out.enter(State.BASELINE)
-            out.announce(events.BaselineMeasured(t_s=out.now_s, measurement=baseline, rough=True))
+            context.enter(State.BASELINE)
+            context.announce(events.BaselineMeasured(t_s=context.now_s, measurement=baseline, rough=True))
         self._is_rough, objection = rough, outset.objection(self._intake.done)
         if objection is None:
             self._ending.hasten(outset.search)
-            self._keeping.plan.begin_search(baseline, out.now_s, outset.outlook.stretch)
+            self._keeping.plan.begin_search(baseline, context.now_s, outset.outlook.stretch)
         return steps.SearchSetUp(objection=objection)
 
     def _observe(self) -> None:
         first_w = self._outset.search.ask()
-        self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
+        self._context.announce(events.WouldTry(t_s=self._context.now_s, caps_w=() if first_w is None else (first_w,)))
         self._phase = Observing()
-        self._out.enter(State.HOLDING)
+        self._context.enter(State.HOLDING)
 
     def _begin_search(self) -> Happened | None:
         totals = self._intake.totals
-        since = totals.tally(self._out.now_s) if self._keeping.plan.searches > 1 else None
+        since = totals.tally(self._context.now_s) if self._keeping.plan.searches > 1 else None
         exploration = self._outset.exploration(totals, since, rough=self._is_rough)
         self._phase = Exploring(exploration=exploration)
         return exploration.carry_out(steps.AskForCap())
 
     def _fail(self, why: str) -> None:
-        self._out.warn(why)
+        self._context.warn(why)
         self.ended_because = why
         self._finish()
 
     def _finish(self) -> None:
         self._phase = Done()
         self._prober.rest()
-        self._out.set(self._out.original_w)
-        self._out.enter(State.DONE)
+        self._context.set(self._context.uncapped_w)
+        self._context.enter(State.DONE)

@@ -8,7 +8,7 @@ wherever the job ends.
 import math
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.controller.intake import Intake
 from autocap.controller.tuning import TUNING
 from autocap.records import Measurement
@@ -20,21 +20,21 @@ class Deadline:
     """finish_s: on the run's clock, `None` for no such time; it holds only where the config says how many iterations
     the job has."""
 
-    def __init__(self, config: TuneConfig, finish_s: float | None, intake: Intake, outbox: Outbox) -> None:
+    def __init__(self, config: TuneConfig, finish_s: float | None, intake: Intake, context: StepContext) -> None:
         self._most, self._iterations = config.metric.max_slowdown, config.iterations
         self.finish_s = finish_s if config.iterations is not None else None
-        self._intake, self._out = intake, outbox
+        self._intake, self._context = intake, context
 
     def whole(self, baseline: Measurement) -> float | None:
         """The largest slowdown from now on, if it is the same all the time; `None` where nothing limits it."""
         if self.finish_s is None:
             return self._most
-        rest = max(_LEAST, self._trained_s(self._out.now_s) / self._left_s(baseline) - 1)
+        rest = max(_LEAST, self._trained_s(self._context.now_s) / self._left_s(baseline) - 1)
         return rest if self._most is None else min(rest, self._most)
 
     def is_lost(self, baseline: Measurement) -> bool:
         """Whether the job is late even without any cap."""
-        return self.finish_s is not None and self._trained_s(self._out.now_s) < self._left_s(baseline)
+        return self.finish_s is not None and self._trained_s(self._context.now_s) < self._left_s(baseline)
 
     def iterations(self, baseline: Measurement, seconds: float, saved_s: float) -> float:
         """How many must be done in so many seconds to come. saved_s: that the job may lose, of its largest slowdown."""
@@ -45,7 +45,7 @@ class Deadline:
 
     def within(self, baseline: Measurement, until_s: float, saved_s: float) -> float | None:
         """The largest slowdown until then, seconds; `None` where nothing limits it."""
-        here_s, found = until_s - self._out.now_s, math.inf
+        here_s, found = until_s - self._context.now_s, math.inf
         if self.finish_s is not None:
             due_s = self._left_s(baseline) - self._trained_s(until_s)  # of work, by then
             found = self._share * here_s / due_s - 1 if due_s > 0 else math.inf
@@ -69,7 +69,7 @@ class Deadline:
     @property
     def _share(self) -> float:
         """Of its time, in which the job has trained so far."""
-        tally = self._intake.totals.tally(self._out.now_s)
+        tally = self._intake.totals.tally(self._context.now_s)
         if tally is None or tally.counted_s <= 0:
             return 1.0
         return max(TUNING.deadline_least_share, 1 - tally.paused_s / tally.counted_s)

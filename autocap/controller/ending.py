@@ -10,8 +10,9 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import QUICK_TRIAL_SECONDS, TuneConfig
-from autocap.controller.actions import Keep, Outbox
+from autocap.controller.actions import Keep
 from autocap.controller.baseline import Baseline
+from autocap.controller.context import StepContext
 from autocap.controller.exploration import Exploration
 from autocap.controller.intake import Intake
 from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
@@ -81,13 +82,13 @@ class Ending:
     def __init__(
         self,
         config: TuneConfig,
-        outbox: Outbox,
+        context: StepContext,
         intake: Intake,
         prober: Prober,
         progress: Progress,
         usual_iterations: Callable[[str], float | None],
     ) -> None:
-        self._config, self._out, self._intake = config, outbox, intake
+        self._config, self._context, self._intake = config, context, intake
         self._prober, self._progress, self._usual = prober, progress, usual_iterations
         self._searched = False
         self._before: str | None = None  # the best cap of a search that the job has left behind
@@ -115,23 +116,23 @@ class Ending:
         if phase.held_w is not None or not (exploration.is_undecided and exploration.is_anchored):
             return False
         left_s = self._left_s(search.first)
-        if left_s is None or left_s > _AMPLE * self._confirmation_s(search) or self._out.now_s < self._look_s:
+        if left_s is None or left_s > _AMPLE * self._confirmation_s(search) or self._context.now_s < self._look_s:
             return False
         search.is_full = self._prober.may_wander  # what was tried is confirmed while there is time
         if left_s > self._confirmation_s(search):
             return False
-        self._look_s = self._out.now_s + _LOOK_EVERY_S
+        self._look_s = self._context.now_s + _LOOK_EVERY_S
         self._best, self._best_left_s = Best.of(exploration), left_s
-        return self._best is not None and self._best.is_clear(search) and self._out.allows(self._best.cap_w)
+        return self._best is not None and self._best.is_clear(search) and self._context.allows(self._best.cap_w)
 
     def keep(self, exploration: Exploration) -> Keep:
         """The best cap so far, unconfirmed."""
         search, best, left_s = exploration.search, self._best, self._best_left_s
         assert best is not None
         exploration.abandon(events.JOB_ENDED)
-        self._out.announce(
+        self._context.announce(
             events.Decided(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 cap_w=best.cap_w,
                 confirmed=False,
                 reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
@@ -144,14 +145,14 @@ class Ending:
         )
         again_s = _AGAIN * max(left_s, self._confirmation_s(search))
         self._prober.rest()
-        return Keep(caps_w=self._out.every(best.cap_w), reference=best.measurement, again_s=again_s)
+        return Keep(caps_w=self._context.every(best.cap_w), reference=best.measurement, again_s=again_s)
 
     def tell(self, phase: Phase, *, of_job: bool) -> None:
         """Say why nothing was decided. of_job: the job has ended, and not its tuning alone."""
         why = None if self._config.observe else self._why(phase, "the job ended" if of_job else "the tuning ended")
         if why is not None:
-            self._out.announce(
-                events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=why, cut_short=True)
+            self._context.announce(
+                events.Decided(t_s=self._context.now_s, cap_w=None, confirmed=False, reason=why, cut_short=True)
             )
 
     def _why(self, phase: Phase, ended: str) -> str | None:
@@ -159,7 +160,7 @@ class Ending:
             case Waiting() if self._progress.trouble is not None:
                 why, advice = self._progress.trouble, self._progress.advice
                 advice = advice.removeprefix(f"{LONGER}, or ")  # which is too late
-                after = f"{ended} after {self._out.now_s:.0f} s"
+                after = f"{ended} after {self._context.now_s:.0f} s"
                 return f"{after} without a count of its iterations: {why}; {advice}"
             case Waiting() | Baseline() if self._searched:
                 before = "" if self._before is None else f"before that {self._before}; "
@@ -204,19 +205,19 @@ class Ending:
         keeps them all as short as may be."""
         rules, wanders = self._prober.rules, self._prober.may_wander
         took_s = [trial.measurement.duration_s for trial in search.history if trial.measurement is not None]
-        longest_s = min(rules.limit_s, self._prober.paced(self._out.now_s).pace_s)
+        longest_s = min(rules.limit_s, self._prober.paced(self._context.now_s).pace_s)
         return rules.settle_s + (sum(took_s) / len(took_s) if took_s and not wanders else longest_s)
 
     def _confirmation_s(self, search: Search) -> float:
         """What is needed to confirm a cap, or what still is where that is under way, seconds."""
-        windows = 1 if self._out.state is State.CONFIRMING else _CONFIRMING
+        windows = 1 if self._context.state is State.CONFIRMING else _CONFIRMING
         return windows * self._trial_s(search)
 
     def _rest_s(self, search: Search) -> float:
         """What the search would still take, seconds. Where the machine wanders there are twice as many trials, and a
         window of the baseline before each of them."""
         trials, times = 0, 2 if self._prober.may_wander else 1
-        if self._out.state is not State.CONFIRMING:
+        if self._context.state is not State.CONFIRMING:
             expected = search.expected_trials or _LIKELY_TRIALS
             trials = times * max(1, times * expected - len(search.history))
         return trials * self._trial_s(search) + times * self._confirmation_s(search)
@@ -225,7 +226,7 @@ class Ending:
         """rest_s: that the search would still have taken; `None` where that is not known."""
         longer = "a job of some minutes would do"
         if rest_s is not None:
-            minutes = math.ceil(_SPARE * (self._out.now_s + rest_s) / 60)
+            minutes = math.ceil(_SPARE * (self._context.now_s + rest_s) / 60)
             longer = f"a job of {minutes} minute{'s' * (minutes > 1)} would do"
         return longer if self._config.trial_s <= QUICK_TRIAL_SECONDS else f"--quick or {longer}"
 

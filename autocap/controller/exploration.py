@@ -7,7 +7,7 @@ from typing import assert_never
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller import bounded, steps
-from autocap.controller.actions import Keep, Kept, Outbox
+from autocap.controller.actions import Keep, Kept
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import (
@@ -22,6 +22,7 @@ from autocap.controller.comparison import (
     judge,
     scattering_as,
 )
+from autocap.controller.context import StepContext
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
 from autocap.controller.plan import Known
@@ -68,25 +69,25 @@ class Exploration:
         config: TuneConfig,
         search: Search,
         prober: Prober,
-        outbox: Outbox,
+        context: StepContext,
         progress: Progress,
         budget: SlowdownBudget,
         stretch: float = 1.0,
         rough: bool = False,
     ) -> None:
         self.search = search
-        self._config, self._prober, self._out = config, prober, outbox
+        self._config, self._prober, self._context = config, prober, context
         self._progress, self._budget = progress, budget
-        self._begun_s, self._fresh_s = outbox.now_s, stretch * _FRESH_S
+        self._begun_s, self._fresh_s = context.now_s, stretch * _FRESH_S
         self._doubts, self._revisits = (
             Doubts(search),
-            Revisits(stretch, outbox.now_s, patience=_PATIENCE if rough else 1.0),
+            Revisits(stretch, context.now_s, patience=_PATIENCE if rough else 1.0),
         )
         self._under_way: UnderWay = None
         self._saves_up = False  # for the trial that is under way, at the limit found on arrival
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
-        self._rough, self._told = rough, Announcer(search, outbox)
+        self._rough, self._told = rough, Announcer(search, context)
         self.judged: Judgement | None = None
         self.before: Kept | None = None
         self._window_error: float | None = None  # of a check
@@ -104,7 +105,7 @@ class Exploration:
             known,
             rough=self._rough,
             baseline_holds=self.is_anchored,
-            baseline_old=self._revisits.due(self._out.now_s),
+            baseline_old=self._revisits.due(self._context.now_s),
             has_slowdown_limit=self.search.metric.max_slowdown is not None,
             is_blind=self.search.blind,
             confirmed_w=None if self._confirmed is None else max(self._confirmed[0]),
@@ -121,7 +122,7 @@ class Exploration:
                 if self._under_way is not None:  # else what is held may be being measured
                     self._prober.rest()
                 self._search_on(None)
-                return steps.Asked(cap_w=self.search.ask() if self._out.allows(self.search.grid[0]) else None)
+                return steps.Asked(cap_w=self.search.ask() if self._context.allows(self.search.grid[0]) else None)
             case steps.TryCap():
                 self._search_on(step)
                 if not step.announced:
@@ -131,17 +132,17 @@ class Exploration:
                 self._search_on(step)
                 # One that was rough is only to be a better one, as the confirmation measures it again.
                 is_brief = self._rough and step.then_w is not None
-                self._measure(self._out.original_w, brief(self._window_rules) if is_brief else None)
+                self._measure(self._context.uncapped_w, brief(self._window_rules) if is_brief else None)
             case steps.AskForBest():
                 self._has_recommended, cap_w = True, self.search.recommend()
-                is_no_cap = cap_w is not None and self._out.every(cap_w) == self._out.original_w
+                is_no_cap = cap_w is not None and self._context.every(cap_w) == self._context.uncapped_w
                 return steps.Recommended(cap_w=cap_w, is_no_cap=is_no_cap)
             case steps.ConfirmBest(cap_w=cap_w):
                 before = self._under_way
                 if isinstance(before, Confirming):
-                    self._confirm(self._out.every(cap_w), held=before.held)
+                    self._confirm(self._context.every(cap_w), held=before.held)
                 else:
-                    self._confirm(self._out.every(cap_w), self._shown(cap_w))
+                    self._confirm(self._context.every(cap_w), self._shown(cap_w))
             case steps.NextWindow():
                 assert isinstance(self._under_way, Confirming)
                 self._measure_next(self._under_way.comparison)
@@ -164,8 +165,8 @@ class Exploration:
 
     def _search_on(self, under_way: UnderWay) -> None:
         self._under_way, self._saves_up = under_way, False
-        if self._out.state is not State.SEARCHING:
-            self._out.enter(State.SEARCHING)
+        if self._context.state is not State.SEARCHING:
+            self._context.enter(State.SEARCHING)
 
     def check(self, caps_w: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
         """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
@@ -192,7 +193,7 @@ class Exploration:
         result = self._prober.add(metered)
         if result is None and metered.marks and self._overspent():
             self._is_cut = True
-            result = self._prober.cut(_SPENT if self._budget.saved_s(self._out.now_s) < 0 else _DEAR)
+            result = self._prober.cut(_SPENT if self._budget.saved_s(self._context.now_s) < 0 else _DEAR)
         return None if result is None else self._ended(result)
 
     def _ended(self, result: ProbeResult) -> Happened:
@@ -214,13 +215,13 @@ class Exploration:
     @property
     def saved_s(self) -> float:
         """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
-        return self._budget.saved_s(self._out.now_s)
+        return self._budget.saved_s(self._context.now_s)
 
     @property
     def is_anchored(self) -> bool:
         """Whether the limits that the baseline was measured at are those that hold where no cap is tried. Under a
         ceiling that has moved since they are not: nothing is held against the baseline's own windows then."""
-        return same_limits(self.search.baseline.cap_w, self._out.original_w)
+        return same_limits(self.search.baseline.cap_w, self._context.uncapped_w)
 
     @property
     def is_undecided(self) -> bool:
@@ -243,13 +244,13 @@ class Exploration:
     def under_ceiling(self) -> CeilingMoved:
         """There is another ceiling: what it meets. A trial above it ends, and counts with what it has shown, if that is
         anything."""
-        before_w, changed = self.search.top_w, self.search.restrict(self._out.ceiling_w)
+        before_w, changed = self.search.top_w, self.search.restrict(self._context.ceiling_w)
         match self._under_way:
             case steps.TryCap(cap_w=cap_w) | steps.BaselineAgain(then_w=float(cap_w)):
                 during = During.SAVING_UP if self._saves_up else During.TRIAL
                 during = During.BASELINE_BEFORE_TRIAL if isinstance(self._under_way, steps.BaselineAgain) else during
                 # A ceiling costs nothing to try, but what is above it by now does.
-                allowed = self._out.allows(cap_w) and not (cap_w == before_w and cap_w != self.search.top_w)
+                allowed = self._context.allows(cap_w) and not (cap_w == before_w and cap_w != self.search.top_w)
                 if not allowed and during is During.TRIAL:
                     self._cut_above(cap_w)
                 if not allowed:
@@ -258,9 +259,9 @@ class Exploration:
             case steps.BaselineAgain():
                 return CeilingMoved(during=During.BASELINE_ALONE)
             case Confirming(comparison=comparison):
-                return CeilingMoved(during=During.CONFIRMATION, allowed=self._out.allows(max(comparison.outer_w)))
+                return CeilingMoved(during=During.CONFIRMATION, allowed=self._context.allows(max(comparison.outer_w)))
             case Balancing(common_w=common_w):
-                return CeilingMoved(during=During.PER_GPU, cap_w=common_w, allowed=self._out.allows(common_w))
+                return CeilingMoved(during=During.PER_GPU, cap_w=common_w, allowed=self._context.allows(common_w))
             case None:
                 return CeilingMoved(during=During.TRIAL)
             case _:
@@ -272,7 +273,7 @@ class Exploration:
         if result is None or result.measurement is None:
             return
         trial = result.as_trial(cap_w, self._progress.trouble)
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
+        self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
         self._learn(trial)
         self.search.tell(trial)
 
@@ -286,7 +287,7 @@ class Exploration:
         that a better one may lie above."""
         if self._ended_at_w is None or self.is_anchored:
             return self.is_anchored
-        if self._out.ceiling_w < (1 + bounded.BESIDE) * self._ended_at_w:
+        if self._context.ceiling_w < (1 + bounded.BESIDE) * self._ended_at_w:
             return False
         best_w = self.search.curve.best_w(self._ended_at_w, self.search.metric)
         return best_w > (1 - bounded.BESIDE) * self._ended_at_w
@@ -311,7 +312,7 @@ class Exploration:
                 return self._look_again(changed, step.then_w)
             self._looks_changed = False
             moved = self._told.baseline(result.measurement)
-        self._revisits.made(self._out.now_s, moved)
+        self._revisits.made(self._context.now_s, moved)
         return steps.BaselineAgainEnded(then_w=step.then_w)
 
     def _changed_to(self, baseline: Measurement) -> str | None:
@@ -339,23 +340,27 @@ class Exploration:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
         if cap_w != self.search.top_w:
             self._heed_cost()
-        short = [one for one in self._budgets(cap_w) if one.saved_s(self._out.now_s) < one.needed_s(cap_w)]
+        short = [one for one in self._budgets(cap_w) if one.saved_s(self._context.now_s) < one.needed_s(cap_w)]
         self._saves_up = bool(short)
         if short:
             self._prober.rest()
-            self._out.set(self._out.original_w if self._budget in short else self._out.every(self._best_w))
+            self._context.set(self._context.uncapped_w if self._budget in short else self._context.every(self._best_w))
             return
-        self._out.set(self._out.every(cap_w))
+        self._context.set(self._context.every(cap_w))
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
         rules = replace(self.search.rules(cap_w, self._paced), level=self._rough and not self.search.history)
         self._prober.start(
-            self._out.every(cap_w), self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
+            self._context.every(cap_w),
+            self.search.cost,
+            rules,
+            hopeless=self.search.hopeless,
+            decided=self.search.decided,
         )
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
         cap_w = self._trying_w
-        return cap_w is not None and any(one.saved_s(self._out.now_s) < 0 for one in self._budgets(cap_w))
+        return cap_w is not None and any(one.saved_s(self._context.now_s) < 0 for one in self._budgets(cap_w))
 
     def _budgets(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
         """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that."""
@@ -366,19 +371,19 @@ class Exploration:
     @property
     def _best_w(self) -> float:
         """The best cap under the ceiling by all that is known, watts."""
-        return self.search.curve.best_w(max(self._out.original_w), self.search.metric)
+        return self.search.curve.best_w(max(self._context.uncapped_w), self.search.metric)
 
     def _heed_cost(self) -> None:
         """Under a ceiling below the limit found trials are to cost hardly more time than what would be held without
         them."""
-        if not self._out.is_bound:
+        if not self._context.is_bound:
             self._under = None
             return
         held = self.search.curve.expected(self._best_w)
         if self._under is None:
-            self._under = self._budget.under_ceiling(held, self._out.now_s)
+            self._under = self._budget.under_ceiling(held, self._context.now_s)
         else:
-            self._under.beside(held, self._out.now_s)
+            self._under.beside(held, self._context.now_s)
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Happened:
         if result.measurement is None and self._is_cut:
@@ -397,11 +402,11 @@ class Exploration:
             return self._doubted(cap_w, doubt)
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried(may_wander=self._prober.may_wander)
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
+        self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
         self._learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
-            self._trial = (self._out.now_s, trial.measurement)
+            self._trial = (self._context.now_s, trial.measurement)
         if self._rough and trial.measurement is not None and not self.search.history:
             # How iterations scatter is known only now.
             self.search.anchor(scattering_as(self.search.first, trial.measurement))
@@ -410,7 +415,7 @@ class Exploration:
         for one in (*gone, *short):
             self._withdraw(one.cap_w, one.why)
         if self.search.blind:
-            self._out.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
+            self._context.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
         return steps.TrialEnded()
 
     @property
@@ -429,19 +434,21 @@ class Exploration:
         if found is not None and found[1].withdraws:
             self._withdraw(found[0], found[1].why)
         elif found is not None:
-            self._out.warn(f"{found[1].why}; that is measured again before it counts")
+            self._context.warn(f"{found[1].why}; that is measured again before it counts")
 
     def _leave_out(self, cap_w: float, why: str) -> None:
         """Go on without a cap that shows something else each time: it costs itself, not the search."""
         self._doubts.drop()
         trial = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=f"it could not be confirmed: {why}")
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
+        self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=trial))
         self.search.tell(trial)
 
     def _withdraw(self, cap_w: float, why: str) -> None:
         """What was measured of a cap does not count any more."""
         self._trial = None
-        self._out.announce(events.TrialWithdrawn(t_s=self._out.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why))
+        self._context.announce(
+            events.TrialWithdrawn(t_s=self._context.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why)
+        )
         self.search.withdraw(cap_w)
         for budget in self._budgets(cap_w):
             budget.forget(cap_w)
@@ -451,7 +458,7 @@ class Exploration:
         if isinstance(self._under_way, Balancing):
             self.abandon(f"{self._under_way.common_w:g} W may not be held any more")
             self._prober.rest()
-        curve, self._ended_at_w = self.search.curve, max(self._out.original_w)
+        curve, self._ended_at_w = self.search.curve, max(self._context.uncapped_w)
         self._told.predictions()
         best_w = curve.best_w(self._ended_at_w, self.search.metric)
         return steps.Decided(decision=self._told.by_curve(curve, best_w))
@@ -461,14 +468,14 @@ class Exploration:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
             return steps.BaselineAgainEnded(then_w=None, failed=why)
         self._anchor(result.measurement)
-        self._revisits.made(self._out.now_s, None)
+        self._revisits.made(self._context.now_s, None)
         return steps.BaselineAgainEnded(then_w=None)
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
-        if self._trial is None or self._out.now_s - self._trial[0] > self._fresh_s:
+        if self._trial is None or self._context.now_s - self._trial[0] > self._fresh_s:
             return None
-        return self._trial[1] if self._trial[1].cap_w == self._out.every(cap_w) else None
+        return self._trial[1] if self._trial[1].cap_w == self._context.every(cap_w) else None
 
     # Confirming.
 
@@ -480,9 +487,9 @@ class Exploration:
         held: bool = False,
         begun: Comparison | None = None,
     ) -> None:
-        if self._out.state is not State.CONFIRMING:
-            self._out.enter(State.CONFIRMING)
-        comparison = begun or Comparison(caps_w, self._out.original_w, shown)
+        if self._context.state is not State.CONFIRMING:
+            self._context.enter(State.CONFIRMING)
+        comparison = begun or Comparison(caps_w, self._context.uncapped_w, shown)
         self._under_way = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 
@@ -514,7 +521,7 @@ class Exploration:
         baseline = self._prober.widened(found.alone[1])
         if self._rough:
             another = self._anchor(baseline, comparison.fresh)
-            self._revisits.made(self._out.now_s, None)
+            self._revisits.made(self._context.now_s, None)
             if another:
                 return steps.SearchReopened()
         else:
@@ -550,7 +557,7 @@ class Exploration:
         self.search.tell(trial)
         if self.search.ask() is None and not self._is_worth(self.search.recommend(), cap_w, found.ruling):
             return False
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=stated))
+        self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=stated))
         self._decided_again += 1
         if found.ruling is Ruling.BETTER:
             self._confirmed = comparison.outer_w, found
@@ -567,7 +574,7 @@ class Exploration:
 
     def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
         """rules: when it ends, instead of those of any window."""
-        self._out.set(caps_w)
+        self._context.set(caps_w)
         rules = rules or self._window_rules
         repeated = isinstance(self._under_way, Confirming)
         decided = self._is_timed if repeated else self.search.decided
@@ -585,7 +592,7 @@ class Exploration:
     @property
     def _paced(self) -> ProbeRules:
         own_length = self.search.has_own_length
-        return self._prober.rules if own_length else self._prober.paced(self._out.now_s)
+        return self._prober.rules if own_length else self._prober.paced(self._context.now_s)
 
     def _keep(self) -> Happened:
         """What was confirmed just now, or before the search went on."""
@@ -598,9 +605,9 @@ class Exploration:
         assert self.judged is not None
         self._told.kept(caps_w, self.judged)
         wanted = self._config.per_gpu and not held
-        hindered = hindrance(self._out.original_w, self._progress) if wanted else None
+        hindered = hindrance(self._context.uncapped_w, self._progress) if wanted else None
         if hindered is not None:
-            self._out.warn(hindered)
+            self._context.warn(hindered)
         decision = Keep(caps_w=caps_w, reference=self.judged.alone[0])
         return steps.Decided(decision=decision, balances=wanted and hindered is None)
 
@@ -608,5 +615,5 @@ class Exploration:
         assert self.judged is not None
         config = replace(self._config, metric=self.search.metric)
         common = self.judged.measurement
-        self._under_way = Balancing.after(common, self.search, config, self._prober, self._out, self._budget)
+        self._under_way = Balancing.after(common, self.search, config, self._prober, self._context, self._budget)
         self._under_way.begin()

@@ -18,8 +18,9 @@ from typing import Protocol, assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
+from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Comparison, Judgement, Ruling
+from autocap.controller.context import StepContext
 from autocap.controller.deadline import Deadline
 from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import SAME_S, Quotes
@@ -56,10 +57,10 @@ Wanted = Move | Confirm | TryOut | None
 class Following:
     """settle_s: that a change of caps takes to show. deadline: for all of the job."""
 
-    def __init__(self, config: TuneConfig, outbox: Outbox, settle_s: float, deadline: Deadline) -> None:
-        self._asked, self._out, self._settle_s, self._deadline = config.metric, outbox, settle_s, deadline
+    def __init__(self, config: TuneConfig, context: StepContext, settle_s: float, deadline: Deadline) -> None:
+        self._asked, self._context, self._settle_s, self._deadline = config.metric, context, settle_s, deadline
         self._kind = CARBON if config.metric.name == "carbon" else PRICE
-        self._quotes = {kind: Quotes(kind, outbox) for kind in KINDS}
+        self._quotes = {kind: Quotes(kind, context) for kind in KINDS}
         self._followed = self._quotes[self._kind] if config.metric.moving else None
         self._said: set[str] = set()
         self._looked_s: float | None = None  # when the interval began that was looked at last
@@ -86,7 +87,7 @@ class Following:
         told = quotes.take(quote)
         if told is not None:
             changes()
-            self._out.announce(told)
+            self._context.announce(told)
         if quotes is not self._followed:
             return
         if quotes.value is not None:
@@ -142,12 +143,12 @@ class Following:
         self._now_by = self._now(quotes, exploration)
         exploration.search.rate(self._now_by)
         move = self._ranking(exploration, quotes).move(max(before_w), known_only=True)
-        caps_w = self._out.every(move.cap_w) if isinstance(move, Move) else before_w
+        caps_w = self._context.every(move.cap_w) if isinstance(move, Move) else before_w
         self._tell(exploration, caps_w)
         if same_limits(caps_w, decision.caps_w):
             return decision
         shown = exploration.search.curve.expected(max(caps_w))
-        if same_limits(caps_w, self._out.original_w):
+        if same_limits(caps_w, self._context.uncapped_w):
             return Revert(reference=shown)
         return Keep(caps_w=caps_w, reference=shown)
 
@@ -203,7 +204,7 @@ class Following:
             case None:
                 self._tell(exploration, held_w)
             case Move(cap_w=cap_w):
-                self._tell(exploration, self._out.every(cap_w))
+                self._tell(exploration, self._context.every(cap_w))
             case Confirm(metric=metric):
                 self._confirmed_s, self._confirming = quotes.from_s, step
                 exploration.search.rate(metric)
@@ -230,12 +231,12 @@ class Following:
     def _finish_s(self) -> float | None:
         """When the job is to be done, while that is still to come."""
         finish_s = self._deadline.finish_s
-        return finish_s if finish_s is not None and finish_s > self._out.now_s else None
+        return finish_s if finish_s is not None and finish_s > self._context.now_s else None
 
     def _asked_for(self, exploration: Explored, metric: Metric) -> TryOut | None:
         """What the strategy would have tried at this value: it is asked where that is more extreme than all before."""
         search = exploration.search
-        if search.has_own_length or not exploration.is_anchored or not self._out.allows(search.grid[0]):
+        if search.has_own_length or not exploration.is_anchored or not self._context.allows(search.grid[0]):
             return None
         terms = metric.terms(search.first)
         weight = terms.energy / max(abs(terms.time), _LEAST_WEIGHT)
@@ -250,7 +251,7 @@ class Following:
         """A cap amid the widest span of which nothing was tried: what a curve does there nobody has seen, and a second
         valley hides behind what lies before it. One in an interval, where that is long beside a trial."""
         quotes = self._followed
-        if quotes is None or _same(quotes.from_s, self._between_s) or quotes.until_s - self._out.now_s < _LONG_S:
+        if quotes is None or _same(quotes.from_s, self._between_s) or quotes.until_s - self._context.now_s < _LONG_S:
             return None
         tried_w = sorted({trial.cap_w for trial in search.history} | {search.grid[-1]})
         low_w, high_w = max(pairwise([search.grid[0], *tried_w]), key=lambda span: span[1] / span[0])
@@ -264,15 +265,15 @@ class Following:
         return TryOut(cap_w=min(inner, key=lambda cap_w: abs(cap_w - middle_w)))
 
     def _until_s(self, quotes: Quotes) -> float:
-        return max(quotes.until_s, self._out.now_s + _LEAST_S)
+        return max(quotes.until_s, self._context.now_s + _LEAST_S)
 
     def _ranking(self, exploration: Explored, quotes: Quotes, also: float | None = None) -> Ranking:
         """also: a cap that is to count as confirmed, watts."""
         confirmed = self._confirmed if also is None else {*self._confirmed, also}
-        here_s = self._until_s(quotes) - self._out.now_s
+        here_s = self._until_s(quotes) - self._context.now_s
         return Ranking(
             exploration.search,
-            limit_w=max(self._out.original_w),
+            limit_w=max(self._context.uncapped_w),
             usual=replace(self.usual(exploration.search.first), max_slowdown=exploration.search.metric.max_slowdown),
             confirmed=confirmed if exploration.is_anchored else None,
             switching=self._settle_s / here_s,
@@ -286,9 +287,9 @@ class Following:
             return
         gain = self._ranking(exploration, quotes).gain(max(self._held_w), max(caps_w))
         self._held_w = caps_w
-        self._out.announce(
+        self._context.announce(
             events.Followed(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 caps_w=caps_w,
                 kind=self._kind,
                 value=quotes.in_force,
@@ -301,7 +302,7 @@ class Following:
         """Once."""
         if text not in self._said:
             self._said.add(text)
-            self._out.warn(text)
+            self._context.warn(text)
 
 
 def _same(from_s: float, other_s: float | None) -> bool:

@@ -1,7 +1,7 @@
 """What is taken in of every sample, whatever the phase: marks, energy, pauses, and the totals of the run."""
 
 from autocap import events
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.measurement.idle import IdleWatch
 from autocap.measurement.metering import Metered, Metering
 from autocap.measurement.totals import RunningTotals
@@ -15,8 +15,8 @@ class Intake:
     """idle: what was seen of the machine at rest before. totals: of the run. done: iterations so far. recounted: what
     counts the iterations and what did before, where that is another since the last sample; else `None`."""
 
-    def __init__(self, progress: Progress, outbox: Outbox, idle: IdleWatch) -> None:
-        self._progress, self._out, self._idle = progress, outbox, idle
+    def __init__(self, progress: Progress, context: StepContext, idle: IdleWatch) -> None:
+        self._progress, self._context, self._idle = progress, context, idle
         self._metering, self.totals = Metering(), RunningTotals()
         self.done = self._tallied_s = 0.0
         self._is_new_value = False  # since the last totals
@@ -32,7 +32,7 @@ class Intake:
         if marks:
             before, self._counted_by, self.done = self._counted_by, kind, marks[-1].iterations
             self.recounted = None if before in (None, kind) else (kind, before or "")
-        return self._metering.meter(sample, marks, kind, self._out.decided_w)
+        return self._metering.meter(sample, marks, kind, self._context.decided_w)
 
     def begin_anew(self) -> None:
         """Nothing that was counted can be compared with what is to come."""
@@ -40,7 +40,7 @@ class Intake:
 
     def tell(self, metered: Metered, *, waiting: bool) -> None:
         """Announce what the sample shows of the job, and add it to the totals. waiting: for a search to begin."""
-        out, kind = self._out, self._progress.kind
+        out, kind = self._context, self._progress.kind
         if metered.marks and not self._seen_progress:
             self._seen_progress = True
             out.announce(events.ProgressFound(t_s=out.now_s, kind=kind, confidence=self._progress.confidence))
@@ -61,9 +61,9 @@ class Intake:
 
     def tally(self, *, due: bool = True) -> None:
         """Announce the totals. due: now, and not only where the last ones are old."""
-        if not due and not self._is_new_value and self._out.now_s - self._tallied_s < _TALLY_EVERY_S:
+        if not due and not self._is_new_value and self._context.now_s - self._tallied_s < _TALLY_EVERY_S:
             return
-        self._tallied_s, self._is_new_value = self._out.now_s, False
-        tally = self.totals.tally(self._out.now_s)
+        self._tallied_s, self._is_new_value = self._context.now_s, False
+        tally = self.totals.tally(self._context.now_s)
         if tally is not None:
-            self._out.announce(tally)
+            self._context.announce(tally)

@@ -3,8 +3,9 @@ that move."""
 
 from dataclasses import replace
 
-from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
+from autocap.controller.actions import Keep, KeepByCurve, Kept, Revert
 from autocap.controller.ceiling import Ceiling
+from autocap.controller.context import StepContext
 from autocap.controller.following import Following
 from autocap.controller.holding import HoldPlan
 from autocap.controller.phases import Exploring, Holding
@@ -20,9 +21,9 @@ from autocap.records import same_limits
 class Keeping:
     """plan: how long decisions are held."""
 
-    def __init__(self, plan: HoldPlan, outbox: Outbox, prober: Prober, following: Following) -> None:
-        self.plan, self._out, self._following = plan, outbox, following
-        self._ceiling = Ceiling(outbox, prober)
+    def __init__(self, plan: HoldPlan, context: StepContext, prober: Prober, following: Following) -> None:
+        self.plan, self._context, self._following = plan, context, following
+        self._ceiling = Ceiling(context, prober)
 
     def lacks_baseline(self, search: Search) -> bool:
         """Whether the limits found on arrival may hold, and the baseline was measured at lower ones."""
@@ -34,9 +35,9 @@ class Keeping:
         exploration.settle()
         decision = self._following.settled(exploration, decision, checked=checked)
         caps_w = self._ceiling.held(decision, exploration.search)
-        self._out.set(caps_w)
-        self._out.enter(State.HOLDING)
-        hold = self.plan.hold(decision, self._out.now_s, checked=checked)
+        self._context.set(caps_w)
+        self._context.enter(State.HOLDING)
+        hold = self.plan.hold(decision, self._context.now_s, checked=checked)
         if isinstance(decision, KeepByCurve):
             self._ceiling.move(hold, exploration.search, caps_w)
         elif self._following.follows and len(set(caps_w)) == 1:
@@ -68,7 +69,7 @@ class Keeping:
             exploration.check(holding.caps_w)
         else:
             begun = self._following.begun(other.cap_w) if exploration.is_anchored else None
-            exploration.check(self._out.every(other.cap_w), other.window_error, begun)
+            exploration.check(self._context.every(other.cap_w), other.window_error, begun)
         return Exploring(exploration=exploration, held_w=holding.caps_w)
 
     def search_on(self, holding: Holding, step: SearchStep) -> Exploring:
@@ -78,7 +79,7 @@ class Keeping:
             self.tell()
             holding.exploration.before = holding.decision
             return Exploring(exploration=holding.exploration, held_w=holding.caps_w)
-        holding.exploration.search.restrict(self._out.ceiling_w)
+        holding.exploration.search.restrict(self._context.ceiling_w)
         return Exploring(exploration=holding.exploration)
 
     def is_unwanted(self, phase: Exploring) -> bool:
@@ -87,10 +88,10 @@ class Keeping:
 
     def as_before(self, phase: Exploring) -> Holding:
         """What was held before a confirmation, which stops."""
-        held_w = phase.held_w or self._out.original_w
+        held_w = phase.held_w or self._context.uncapped_w
         self._following.stopped(phase.exploration.stop_confirming())
         shown = phase.exploration.search.curve.expected(max(held_w))
-        at_limit = same_limits(held_w, self._out.original_w)
+        at_limit = same_limits(held_w, self._context.uncapped_w)
         return self.hold(phase, Revert(reference=shown) if at_limit else Keep(caps_w=held_w, reference=shown))
 
     def tell(self) -> None:
@@ -107,10 +108,10 @@ class Keeping:
 
     def move(self, holding: Holding, cap_w: float) -> Holding:
         """Another cap is best at the value in force, watts."""
-        search, caps_w = holding.exploration.search, self._out.every(cap_w)
+        search, caps_w = holding.exploration.search, self._context.every(cap_w)
         self._ceiling.move(holding.hold, search, caps_w, closely=True)
         decision, shown = holding.decision, search.curve.expected(max(caps_w))
         if not isinstance(decision, KeepByCurve):
-            at_limit = same_limits(caps_w, self._out.original_w)
+            at_limit = same_limits(caps_w, self._context.uncapped_w)
             decision = Revert(reference=shown) if at_limit else Keep(caps_w=caps_w, reference=shown)
         return replace(holding, decision=decision, caps_w=caps_w)

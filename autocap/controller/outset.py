@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Outbox
 from autocap.controller.budget import SlowdownBudget
+from autocap.controller.context import StepContext
 from autocap.controller.exploration import Exploration
 from autocap.controller.outlook import Outlook
 from autocap.controller.search import NewStrategy, Search
@@ -29,13 +29,13 @@ class Outset:
         grid: CapGrid,
         new_strategy: NewStrategy,
         progress: Progress,
-        outbox: Outbox,
+        context: StepContext,
         prober: Prober,
         metric: Callable[[Measurement], Metric],
     ) -> None:
         self._config, self._settle_s, self.grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
         self._metric = metric
-        self._progress, self._out, self._prober = progress, outbox, prober
+        self._progress, self._context, self._prober = progress, context, prober
         self.history: Sequence[Trial] = ()
         self.seen: Sequence[Measurement] = ()
         self._latest: Search | None = None
@@ -49,7 +49,7 @@ class Outset:
             baseline,
             self._config.prune_sigmas,
             before=self.history,
-            most_w=self._out.ceiling_w,
+            most_w=self._context.ceiling_w,
         )
         for shown in self.seen:
             self._latest.note(shown)
@@ -81,7 +81,7 @@ class Outset:
         outlook = self.outlook
         takes_long = outlook.notice()
         if takes_long is not None:
-            self._out.warn(takes_long)
+            self._context.warn(takes_long)
         budget = SlowdownBudget(
             self._config.metric.max_slowdown,
             totals,
@@ -94,7 +94,7 @@ class Outset:
             config=self._config,
             search=self.search,
             prober=self._prober,
-            outbox=self._out,
+            context=self._context,
             progress=self._progress,
             budget=budget,
             stretch=outlook.stretch,

@@ -5,7 +5,7 @@ before anything is measured. What the period does there proves it, or ends it (`
 """
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.controller.tuning import TUNING
 from autocap.measurement.metering import Metered
 from autocap.progress import Progress
@@ -17,9 +17,9 @@ class Proving:
     """Takes samples while the limits found on arrival hold. grid: the caps that may be set."""
 
     def __init__(
-        self, config: TuneConfig, progress: Progress, outbox: Outbox, sensor: SensorInfo, grid: CapGrid
+        self, config: TuneConfig, progress: Progress, context: StepContext, sensor: SensorInfo, grid: CapGrid
     ) -> None:
-        self._progress, self._out, self._grid, self._sensor = progress, outbox, grid, sensor
+        self._progress, self._context, self._grid, self._sensor = progress, context, grid, sensor
         # Who only observes sets nothing, and under a limit on slowdown nothing has been saved up that it could cost.
         self._may = not config.observe and config.metric.max_slowdown is None
         self._until_s: float | None = None
@@ -46,17 +46,17 @@ class Proving:
         self._may = False
         lasts_s = max(TUNING.period_trial_cycles * period_s, TUNING.period_trial_least_s)
         self._until_s = metered.t_s + self._sensor.settle_s + min(lasts_s, TUNING.period_trial_most_s)
-        self._out.warn(
+        self._context.warn(
             f"a period of {period_s:.3g} s shows in the power that a faster load could feign: a trial at {cap_w:g} W, "
             f"of {self._until_s - metered.t_s:.0f} s at most, tells them apart"
         )
-        self._out.set(self._out.every(cap_w))
+        self._context.set(self._context.every(cap_w))
 
     def end(self) -> None:
         """Have the limits found on arrival hold again."""
         if self._until_s is not None:
             self._until_s = None
-            self._out.set(self._out.original_w)
+            self._context.set(self._context.uncapped_w)
 
     def _see(self, metered: Metered) -> None:
         """Follow the mean draw of the device that draws most, watts."""
@@ -74,5 +74,5 @@ class Proving:
         if self._draw_w is None:
             return None
         most_w = TUNING.period_trial_below_draw * self._draw_w
-        below = [cap_w for cap_w in self._grid if cap_w <= most_w and self._out.allows(cap_w)]
+        below = [cap_w for cap_w in self._grid if cap_w <= most_w and self._context.allows(cap_w)]
         return max(below, default=None)

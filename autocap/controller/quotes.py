@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from autocap import events
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.events.quote import CARBON, PRICE, Quote
 
 _DAY_S = 86400.0
@@ -16,8 +16,8 @@ Spans = list[tuple[float, float]]  # seconds, and the value in them
 class Quotes:
     """Of one kind. value: in force; `None` where nothing is known. from_s, until_s: between which it is."""
 
-    def __init__(self, kind: str, outbox: Outbox) -> None:
-        self._kind, self._out = kind, outbox
+    def __init__(self, kind: str, context: StepContext) -> None:
+        self._kind, self._context = kind, context
         self._quote: Quote | None = None
         self._seen: list[tuple[float, float | None]] = []  # (since_s, value), as each came into force
         self.value: float | None = None
@@ -25,7 +25,7 @@ class Quotes:
 
     def take(self, quote: Quote | None) -> events.Quoted | None:
         """This is known from now on, until there is more; `None`: nothing. What there is to announce of it."""
-        now_s, first = self._out.now_s, not self._seen
+        now_s, first = self._context.now_s, not self._seen
         before, until_s, self.value = self.value, self.until_s, None if quote is None else quote.at(now_s)
         if self.value is None and before is None and not first:
             return None
@@ -74,21 +74,21 @@ class Quotes:
     @property
     def ahead(self) -> Spans:
         """What is known of the time to come."""
-        return [] if self._quote is None else list(self._quote.ahead(self._out.now_s))
+        return [] if self._quote is None else list(self._quote.ahead(self._context.now_s))
 
     def spans(self, until_s: float | None = None) -> Spans:
         """What is known ahead and, where that is less than a day, so much of the last day that it is one. until_s: the
         end of it all; then what the last day was stands for the rest of it."""
         if until_s is None:
             return [*self.ahead, *_first(self._before(), _DAY_S - _seconds(self.ahead))]
-        ahead = _first(self.ahead, until_s - self._out.now_s)
-        rest_s, like = until_s - self._out.now_s - _seconds(ahead), _first(self._before(), _DAY_S) or ahead
+        ahead = _first(self.ahead, until_s - self._context.now_s)
+        rest_s, like = until_s - self._context.now_s - _seconds(ahead), _first(self._before(), _DAY_S) or ahead
         stretch = rest_s / _seconds(like) if like else 0.0
         return [*ahead, *((stretch * span_s, value) for span_s, value in like if stretch > 0)]
 
     def _before(self) -> Spans:
         """What was, the latest first."""
-        edges = [*self._seen, (self._out.now_s, None)]
+        edges = [*self._seen, (self._context.now_s, None)]
         known = [(to_s - since_s, value) for (since_s, value), (to_s, _) in pairwise(edges) if to_s > since_s]
         return [(span_s, value) for span_s, value in reversed(known) if value is not None]
 

@@ -1,7 +1,7 @@
 """Before anything is measured: until a search may begin, or the baseline be measured."""
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Outbox
+from autocap.controller.context import StepContext
 from autocap.controller.first_look import FirstLook, rough
 from autocap.controller.proving import Proving
 from autocap.controller.remembered import Remembered
@@ -30,16 +30,16 @@ class Waiting:
         self,
         config: TuneConfig,
         progress: Progress,
-        outbox: Outbox,
+        context: StepContext,
         proving: Proving,
         *,
         look: FirstLook | None = None,
         remembered: Remembered | None = None,
     ) -> None:
-        self._config, self._progress, self._out = config, progress, outbox
-        self._since_s, self._until_s = outbox.now_s, outbox.now_s + config.wait_s
+        self._config, self._progress, self._context = config, progress, context
+        self._since_s, self._until_s = context.now_s, context.now_s + config.wait_s
         self._proving, self._look, self._remembered = proving, look, remembered
-        self._watch = SteadinessWatch(outbox.original_w)
+        self._watch = SteadinessWatch(context.uncapped_w)
         self.baseline: Measurement | None = None
         self.window: Window | None = None
         self.iteration_s: float | None = None
@@ -49,7 +49,7 @@ class Waiting:
         cls,
         config: TuneConfig,
         progress: Progress,
-        outbox: Outbox,
+        context: StepContext,
         proving: Proving,
         sensor: SensorInfo,
         remembered: Remembered | None,
@@ -57,37 +57,37 @@ class Waiting:
         """That of a run. Under a limit on slowdown nothing has been saved up yet that another cap could cost, and who
         only observes loses nothing."""
         if config.observe or config.metric.max_slowdown is not None:
-            return cls(config, progress, outbox, proving)
-        look = FirstLook(outbox.original_w, sensor, config.min_batches)
+            return cls(config, progress, context, proving)
+        look = FirstLook(context.uncapped_w, sensor, config.min_batches)
         known = remembered if progress.kind in COUNTED else None
-        return cls(config, progress, outbox, proving, look=look, remembered=known)
+        return cls(config, progress, context, proving, look=look, remembered=known)
 
     def begin(self) -> None:
         """The first sample has come."""
         if self._remembered is not None:
-            self._out.set(self._out.every(self._remembered.cap_w))
+            self._context.set(self._context.every(self._remembered.cap_w))
         self.again()
 
     def again(self) -> None:
         """What was seen so far does not count."""
-        self._watch = SteadinessWatch(self._out.decided_w)
+        self._watch = SteadinessWatch(self._context.decided_w)
 
     def limited(self) -> None:
         """Other limits hold where no cap is tried."""
         self._proving.end()
-        if self._remembered is not None and not self._out.allows(self._remembered.cap_w):
+        if self._remembered is not None and not self._context.allows(self._remembered.cap_w):
             self._remembered = None
         if self._remembered is None:
-            self._out.set(self._out.original_w)
+            self._context.set(self._context.uncapped_w)
         if self._look is not None:
-            self._look.begin(self._out.original_w)
+            self._look.begin(self._context.uncapped_w)
         self.again()
 
     def insist(self) -> None:
         """A rough baseline does not do: one is measured at the limits found on arrival."""
         self._look = None
-        if self._out.decided_w != self._out.original_w:
-            self._out.set(self._out.original_w)
+        if self._context.decided_w != self._context.uncapped_w:
+            self._context.set(self._context.uncapped_w)
             self.again()
 
     def take(self, metered: Metered) -> RoughBaseline | Steady | Failed | None:
@@ -112,7 +112,7 @@ class Waiting:
                 why, advice = self._progress.trouble, self._progress.advice
             return Failed(why=f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
         if steady is None:
-            self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
+            self._context.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
         self.window, self.iteration_s = steady, self._watch.iteration_s
         return Steady()
 
@@ -123,7 +123,7 @@ class Waiting:
         if before and not self._proving.is_under_way:
             self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s
             if self._look is not None:
-                self._look.begin(self._out.original_w)
+                self._look.begin(self._context.uncapped_w)
             self.again()
         return before or self._proving.is_under_way
 
@@ -149,9 +149,9 @@ class Waiting:
             self.baseline = rough(remembered.baseline_beside(seen))
             return RoughBaseline()
         if doubt is not None:
-            self._out.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")
+            self._context.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")
         self.insist()
-        self._out.set(self._out.original_w)
+        self._context.set(self._context.uncapped_w)
         self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s
         self.again()
         return None

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
+from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
 from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
+from autocap.controller.context import StepContext
 from autocap.controller.deadline import Deadline
 from autocap.controller.following import Following
 from autocap.controller.horizon import Choices, worth
@@ -65,9 +66,11 @@ class Job:
         self.limit_w, self.second_price = high_w, hour_price / HOUR_S
         self._profile, self._rng = profile, np.random.default_rng(seed)
         self._config = TuneConfig(metric=Metric(name="cost", hour_price=hour_price or None, moving=True))
-        self._out = Outbox((high_w,))
-        intake = Intake(StepProgress(), self._out, IdleWatch())
-        self._following = Following(self._config, self._out, _SETTLE_S, Deadline(self._config, None, intake, self._out))
+        self._context = StepContext((high_w,))
+        intake = Intake(StepProgress(), self._context, IdleWatch())
+        self._following = Following(
+            self._config, self._context, _SETTLE_S, Deadline(self._config, None, intake, self._context)
+        )
         self.saved_s, self.is_anchored = np.inf, True
         self.judged: Judgement | None = None
         self._spent: list[tuple[float, float]] = []  # seconds at caps other than the held one, watts
@@ -76,13 +79,13 @@ class Job:
         """Live through so many hours."""
         book, held_w = Book(), self.limit_w
         for hour, value in enumerate(values):
-            self._out.open(HOUR_S * hour)
+            self._context.open(HOUR_S * hour)
             self._spent = []
             self._following.quote(PRICE, known(values, hour))
             if hour == 0:
                 held_w = self._search()
             held_w = self._look(held_w)
-            moves = [one for one in self._out.actions if isinstance(getattr(one, "event", None), Followed)]
+            moves = [one for one in self._context.actions if isinstance(getattr(one, "event", None), Followed)]
             book.moves.append(len(moves))
             rest_s = HOUR_S - sum(span_s for span_s, _ in self._spent)
             for span_s, cap_w in (*self._spent, (rest_s, held_w)):
@@ -111,7 +114,7 @@ class Job:
         return held_w
 
     def _look_closely(self, held_w: float) -> None:
-        if not self.search.is_close(held_w, self._out.now_s - _WEEK_S):
+        if not self.search.is_close(held_w, self._context.now_s - _WEEK_S):
             self.search.note_closely(self._measured(held_w, _CLOSE))
 
     def _decision(self, held_w: float) -> Kept:
@@ -164,7 +167,7 @@ class Job:
         time_s = float(self._profile.time_s(cap_w)) * (1 + error * float(time_z))
         power_w = float(self._profile.power_w(cap_w)) * (1 + POWER_SHARE * error * float(power_z))
         iterations = max(8.0, _TRIAL_S * (_TRIAL_ERROR / error) ** 2 / time_s)
-        return measured(cap_w, power_w, time_s, error, start_s=self._out.now_s, iterations=iterations)
+        return measured(cap_w, power_w, time_s, error, start_s=self._context.now_s, iterations=iterations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Outbox, SetCaps
+from autocap.controller.actions import SetCaps
+from autocap.controller.context import StepContext
 from autocap.devices.model import profiles
 from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.events import State
@@ -99,7 +100,7 @@ def test_validation_passes_every_few_seconds_are_not_slowed_and_the_search_ends_
 
 
 def test_nothing_that_is_asked_for_meanwhile_sets_a_cap_before_the_job_trains_again() -> None:
-    out = Outbox((260.0,))
+    out = StepContext((260.0,))
     out.open(1.0)
     out.set((150.0,))
     out.step_aside()

@@ -7,8 +7,9 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce, Keep, Outbox
+from autocap.controller.actions import Announce, Keep
 from autocap.controller.budget import SlowdownBudget
+from autocap.controller.context import StepContext
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
 from autocap.controller.steps import Decided
@@ -125,12 +126,12 @@ class Purse(SlowdownBudget):
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
     base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
-    outbox, progress, meter = Outbox((260.0, 260.0)), StepProgress(), Meter()
+    context, progress, meter = StepContext((260.0, 260.0)), StepProgress(), Meter()
     balancing = Balancing(
         config=PER_GPU,
         lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),
         prober=Prober(PER_GPU, sensor),
-        outbox=outbox,
+        context=context,
         budget=Purse(base, looks),
         baseline=base,
         common=base,
@@ -140,14 +141,14 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
     for one in samples(seconds=60.0):
         sample = replace(one, readings=(one.readings[0], replace(one.readings[0], power_w=150.0)))
         one_metered = meter.of(sample, progress.marks(sample))
-        outbox.open(sample.t_s)
+        context.open(sample.t_s)
         decided = decided or balancing.take(one_metered)
         if decided is not None:
             break
     assert isinstance(decided, Decided)
     assert isinstance(decided.decision, Keep)
     assert decided.decision.caps_w == (200.0, 200.0)
-    (said,) = [action.event for action in outbox.actions if isinstance(action, Announce)]
+    (said,) = [action.event for action in context.actions if isinstance(action, Announce)]
     assert isinstance(said, PerGpuDecided)
     assert said.reason == "the slowdown that --max-slowdown allows so far is used up"
 

@@ -7,9 +7,10 @@ rounds at the end must show that energy falls beyond noise as well, and the metr
 from dataclasses import replace
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Outbox
+from autocap.controller.actions import Keep
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
+from autocap.controller.context import StepContext
 from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown, response
 from autocap.controller.search import Search
 from autocap.controller.steps import Decided, Happened, JobSeemsChanged
@@ -52,12 +53,12 @@ class Balancing:
         config: TuneConfig,
         lowering: Lowering,
         prober: Prober,
-        outbox: Outbox,
+        context: StepContext,
         budget: SlowdownBudget,
         baseline: Measurement,
         common: Measurement,
     ) -> None:
-        self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
+        self._config, self._lowering, self._prober, self._context = config, lowering, prober, context
         self._budget, self._baseline, self._common = budget, baseline, common
         self._comparison: PerGpuComparison | None = None  # under way; `None` while the common cap alone is measured
         self._draws = DevicePower()
@@ -71,7 +72,7 @@ class Balancing:
         search: Search,
         config: TuneConfig,
         prober: Prober,
-        outbox: Outbox,
+        context: StepContext,
         budget: SlowdownBudget,
     ) -> "Balancing":
         """One that begins at the common cap that a search has come to, as confirmed."""
@@ -81,7 +82,7 @@ class Balancing:
             config=config,
             lowering=lowering,
             prober=prober,
-            outbox=outbox,
+            context=context,
             budget=budget,
             baseline=search.baseline,
             common=common,
@@ -94,7 +95,7 @@ class Balancing:
 
     def begin(self) -> None:
         """Start with a window at the common cap."""
-        self._out.enter(State.SEARCHING)
+        self._context.enter(State.SEARCHING)
         self._measure(self._lowering.common_w)
 
     def take(self, metered: Metered) -> Happened | None:
@@ -106,7 +107,7 @@ class Balancing:
             comparison is not None
             and comparison.inner_next
             and metered.marks
-            and self._budget.saved_s(self._out.now_s) < 0
+            and self._budget.saved_s(self._context.now_s) < 0
         ):
             return self._undo(_SPENT)
         if self._prober.collecting:
@@ -136,11 +137,11 @@ class Balancing:
     def _next_trial(self) -> Happened | None:
         caps_w = self._lowering.ask()
         if caps_w is None and self._lowering.lowered:
-            self._out.enter(State.CONFIRMING)
+            self._context.enter(State.CONFIRMING)
             caps_w = self._lowering.best
         elif caps_w is None:
             return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
-        elif self._budget.saved_s(self._out.now_s) <= 0:
+        elif self._budget.saved_s(self._context.now_s) <= 0:
             return self._undo(_SPENT)
         comparison = PerGpuComparison(self._lowering.common_w, caps_w, self._opening, self._config.metric)
         self._comparison = comparison
@@ -166,7 +167,7 @@ class Balancing:
 
     @property
     def _confirming(self) -> bool:
-        return self._out.state is State.CONFIRMING
+        return self._context.state is State.CONFIRMING
 
     def _judge(self, comparison: PerGpuComparison) -> Happened | None:
         """After a trial, or after the rounds that confirm it."""
@@ -177,9 +178,9 @@ class Balancing:
         if why_not is None and not self._config.metric.allows(then, self._baseline):
             why_not = "not surely within the slowdown limit"
         cost = self._config.metric.versus(then, self._baseline)
-        self._out.announce(
+        self._context.announce(
             PerGpuTried(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 cap_w=comparison.inner_w,
                 accepted=why_not is None,
                 reason=why_not or comparison.gain(),
@@ -193,7 +194,7 @@ class Balancing:
         if self._confirming and accepted:
             return self._decide(caps_w, comparison.gain(), comparison)
         if self._confirming:
-            self._out.enter(State.SEARCHING)
+            self._context.enter(State.SEARCHING)
         return self._next_trial()
 
     # Ends.
@@ -210,9 +211,9 @@ class Balancing:
         return self._decide(self._lowering.common_w, reason)
 
     def _decide(self, caps_w: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Happened:
-        self._out.announce(
+        self._context.announce(
             PerGpuDecided(
-                t_s=self._out.now_s,
+                t_s=self._context.now_s,
                 cap_w=caps_w,
                 kept=comparison is not None,
                 reason=reason,
@@ -228,7 +229,7 @@ class Balancing:
 
     def _measure(self, caps_w: Caps) -> None:
         self._draws = DevicePower()
-        self._out.set(caps_w)
+        self._context.set(caps_w)
         error = _CONFIRMING_ERROR if self._confirming else _TRIAL_ERROR
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
 
