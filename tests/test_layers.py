@@ -91,7 +91,8 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "testing": "pytest",
     "testing.nvml": "pynvml",
 }
-# Who may call a device's setter; beside these a port that only hands on to another one, which is added by its name.
+# Who may call a device's setter, a port's own defaults among them; beside these a port that only hands on to another
+# one, which is added by its name.
 MAY_SET = re.compile(r"limits\.(?!helper\b)|testing\.devices$|devices\.base$")
 A_PORT = re.compile(r"(port|limits)$", re.IGNORECASE)  # the name of a variable that holds one
 

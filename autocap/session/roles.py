@@ -13,6 +13,8 @@ from autocap.limits.guard import Actuator
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.plain import Reporter
 
+Among = Callable[[Sequence[float]], tuple[float, ...]]  # what becomes of caps, watts
+
 
 class Job(Protocol):
     """What is being tuned."""
@@ -63,11 +65,8 @@ class Decider(Protocol):
         """From now on so much is known of what energy costs or emits, "price" or "carbon"; `None` for nothing."""
         return []
 
-    def stepped(
-        self, t_s: float, on_steps: Callable[[Sequence[float]], tuple[float, ...]], why: str
-    ) -> list[Action] | None:
-        """The devices take limits in steps. on_steps: what becomes of caps, watts. why: in a sentence. `None` where no
-        other caps will do."""
+    def stepped(self, t_s: float, on_steps: Among, why: str) -> list[Action] | None:
+        """The devices take limits in steps. why: in a sentence. `None` where no other caps will do."""
         return None
 
     def withhold(self, t_s: float) -> list[Action] | None:

@@ -38,12 +38,10 @@ from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
 from autocap.session.renewing import LENT_AGAIN, PASSING, Asking, untuned_for_now
 from autocap.session.restorer import Restorer
-from autocap.session.roles import Budget, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
+from autocap.session.roles import Among, Budget, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
 from autocap.session.taken_caps import TakenCaps
 
 log = logging.getLogger(__name__)
-
-Among = Callable[[Sequence[float]], tuple[float, ...]]  # what becomes of caps, watts
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
@@ -225,7 +223,7 @@ class Runner:
         return self._go_on_among(self._taken.among, why, f"{why}; pass only caps that it takes as they are")
 
     def _go_on_among(self, among: Among, why: str, otherwise: str) -> list[Action]:
-        """among: what becomes of caps. otherwise: why tuning ends where no other caps will do."""
+        """otherwise: why tuning ends where no other caps will do."""
         actions = self._controller.stepped(self._clock.now(), among, why)
         if actions is None:
             self._give_up(otherwise, LoopMode.OBSERVING)
