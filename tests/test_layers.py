@@ -91,8 +91,9 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "testing": "pytest",
     "testing.nvml": "pynvml",
 }
-# Who may call a device's setter; beside these a port that only hands on to another one, which is added by its name.
-MAY_SET = re.compile(r"limits\.(?!helper\b)|testing\.devices$")
+# Who may call a device's setter, a port's own defaults among them; beside these a port that only hands on to another
+# one, which is added by its name.
+MAY_SET = re.compile(r"limits\.(?!helper\b)|testing\.devices$|devices\.base$")
 A_PORT = re.compile(r"(port|limits)$", re.IGNORECASE)  # the name of a variable that holds one
 
 
@@ -193,10 +194,9 @@ def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
 @cache
 def setters() -> dict[str, list[str]]:
     """The methods by which ports set something, as devices/base.py has them, with the names of their arguments."""
-    ports, found = {"LimitPort"}, dict[str, list[str]]()
+    found = dict[str, list[str]]()
     for node in ast.parse(SOURCES["devices.base"].read_text()).body:
-        if isinstance(node, ast.ClassDef) and {node.name, *map(ast.unparse, node.bases)} & ports:
-            ports.add(node.name)
+        if isinstance(node, ast.ClassDef) and node.name == "LimitPort":
             methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name != "close"]
             setting = [one for one in methods if isinstance(one.returns, ast.Constant) and one.returns.value is None]
             found |= {one.name: [taken.arg for taken in one.args.args[1:]] for one in setting}
@@ -263,6 +263,11 @@ def guards(tree: ast.AST) -> list[str]:
             by_name = node.name.endswith("Guardian") and "PeerGuardian" not in map(ast.unparse, node.bases)
             found += [node.name] if by_name or {"__exit__", "set_caps", "beat"} <= methods else []
     return found
+
+
+def test_no_module_asks_for_a_protocol_at_run_time() -> None:
+    """What some of a kind can do is a method with a default."""
+    assert not [name for name, path in SOURCES.items() if "runtime_checkable" in path.read_text()]
 
 
 def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:

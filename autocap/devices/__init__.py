@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from autocap import registry
 from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
+from autocap.devices.plugged import PluggedSource, as_port
 from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job.processes import ProcessId
 from autocap.text import did_you_mean
@@ -59,7 +60,8 @@ def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid
     module = _module(kind)
     if not hasattr(module, "open_source"):
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be tuned: {module.__name__} has no open_source")
-    return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
+    source: DeviceSource = module.open_source(config, clock, check, owner_uid)
+    return source if kind in registry.ours(_GROUP) else PluggedSource(source)
 
 
 def kind_of(name: str) -> str:
@@ -89,7 +91,7 @@ def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
     service, colon, address = kind.partition(":")
     if colon and service == "zeusd":
         return cast(LimitPort, import_module("autocap.devices.nvml.zeusd").limits_at(address))
-    return cast(LimitPort, _module(kind).limits_from_outside(job))
+    return as_port(_module(kind).limits_from_outside(job))
 
 
 def prepare(kind: str) -> None:

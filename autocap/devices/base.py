@@ -5,10 +5,11 @@ A `LimitPort` is handed to the guardian and to nobody else: there is no other pa
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
-from autocap.errors import DeviceError, LimitRefused
+from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import Roots
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
@@ -26,24 +27,14 @@ class Device(Protocol):
     """The devices that one job uses, read together. Reading never changes anything.
 
     kind: "emulated", "nvml", … emulated: its power is modelled, and is labelled so wherever it is shown. driver: its
-    version, `None` where there is none.
+    version, `None` where there is none. gpus: the devices, in the order of the readings.
     """
 
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def emulated(self) -> bool: ...
-
-    @property
-    def driver(self) -> str | None: ...
-
-    @property
-    def gpus(self) -> tuple[GpuInfo, ...]:
-        """The devices, in the order of the readings."""
-
-    @property
-    def sensor(self) -> SensorInfo: ...
+    kind: str
+    emulated: bool = False
+    driver: str | None = None
+    gpus: tuple[GpuInfo, ...]
+    sensor: SensorInfo
 
     def read(self) -> tuple[Reading, ...]:
         """One reading a device, in the order of `gpus`.
@@ -53,22 +44,40 @@ class Device(Protocol):
 
     def notes(self) -> tuple[str, ...]:
         """Sentences for the run log on what the user should know of the device; each is returned once."""
+        return ()
 
     def close(self) -> None:
         """Release what reading needs. Changes no limit."""
+        return
 
 
 class Tunable(Device, Protocol):
-    """A device together with the way to its setter, for whoever joins it to a guardian.
-
-    refusal: why its limits cannot be set, `None` where they can, or where only trying shows it.
-    """
+    """A device together with the way to its setter, for whoever joins it to a guardian."""
 
     @property
-    def refusal(self) -> str | None: ...
+    def refusal(self) -> str | None:
+        """Why its limits cannot be set, `None` where they can, or where only trying shows it."""
+        return None
 
     def limits(self) -> "LimitPort":
         """The setter. Raises DeviceError where there is none, as under --observe."""
+
+    def verifier(self) -> "LimitVerifier | None":
+        """Of a real device of the machine, whose limits somebody else may set for us where we may not; else `None`.
+        Raises DeviceError as `limits` does."""
+        return None
+
+    @property
+    def denial(self) -> str | None:
+        """Why this process may not set such limits, or may turn out not to, a clause; `None` where nothing speaks
+        against it."""
+        return None
+
+    @property
+    def reloads(self) -> int:
+        """How often its driver was seen to have been loaded again; each time, limits may have fallen back to the
+        default."""
+        return 0
 
 
 class DeviceSource(Protocol):
@@ -104,6 +113,14 @@ class DeviceSource(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A number that a cap changes beside the limit itself, in the device's own unit: a time window, a flag."""
+
+    name: str
+    value: int
+
+
 class LimitPort(Protocol):
     """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
 
@@ -113,6 +130,38 @@ class LimitPort(Protocol):
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit and verify that it holds. Raises LimitRefused."""
+
+    def request_w(self, uuid: str, cap_w: float) -> None:
+        """The same, but for whether it is enforced, where that takes time: of several devices it is awaited at once."""
+        self.set_limit_w(uuid, cap_w)
+
+    def is_enforced(self, uuid: str, cap_w: float) -> bool:
+        """Whether a limit that was just requested is enforced, once it has had time to be. Raises DeviceError."""
+        return True
+
+    def settings(self, uuid: str) -> tuple[Setting, ...]:
+        """What else `set_limit_w` changes, as it stands now; it is put back with the limit. Raises DeviceError."""
+        return ()
+
+    def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
+        """Request a limit together with the settings that were found with it, whatever range caps have.
+
+        limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
+        them. Raises DeviceError where one is not taken, after the others were tried.
+        """
+        if limit_w is not None:
+            with suppress(LimitNotEnforced):  # it was no more enforced when it was found
+                self.set_limit_w(uuid, limit_w)
+
+    def default_w(self, uuid: str) -> float | None:
+        """The limit that a device has once its driver was loaded, watts; `None` where it does not say. Raises
+        DeviceError."""
+        return None
+
+    @property
+    def reloads(self) -> int:
+        """As Tunable has it."""
+        return 0
 
     def close(self) -> None:
         """Nothing is held, unless a kind says so."""
@@ -128,76 +177,10 @@ class LimitVerifier(Protocol):
     def verify(self, uuid: str, cap_w: float) -> None:
         """Raises LimitRefused where a limit that was just requested does not hold, as `LimitPort.set_limit_w` does."""
 
-
-@runtime_checkable
-class LendableDevice(Tunable, Protocol):
-    """A real device of the machine, whose limits somebody else may set for us where we may not.
-
-    denial: why this process may not, or may turn out not to, a clause; `None` where nothing speaks against it.
-    """
-
     @property
-    def denial(self) -> str | None: ...
-
-    def verifier(self) -> LimitVerifier:
-        """Raises DeviceError as `limits` does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A number that a cap changes beside the limit itself, in the device's own unit: a time window, a flag."""
-
-    name: str
-    value: int
-
-
-@runtime_checkable
-class SettingsPort(LimitPort, Protocol):
-    """A port whose `set_limit_w` changes other settings as well, which have to be put back with the limit."""
-
-    def settings(self, uuid: str) -> tuple[Setting, ...]:
-        """What stands beside the limit now. Raises DeviceError."""
-
-    def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
-        """Request a limit together with the settings that were found with it, whatever range caps have.
-
-        limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
-        them. Raises DeviceError where one is not taken, after the others were tried.
-        """
-
-
-@runtime_checkable
-class Reloadable(Protocol):
-    """What goes through a driver that may be unloaded and loaded again beneath us. reloads: how often that was seen in
-    this process; each time, limits may have fallen back to the default."""
-
-    @property
-    def reloads(self) -> int: ...
-
-
-def reloads_of(what: object) -> int:
-    """How often the driver beneath something was seen to have been loaded again; 0 where there is none to be."""
-    return what.reloads if isinstance(what, Reloadable) else 0
-
-
-@runtime_checkable
-class ReloadablePort(LimitPort, Reloadable, Protocol):
-    """A port to such a driver."""
-
-    def default_w(self, uuid: str) -> float | None:
-        """The limit that a device has once its driver was loaded, watts; `None` where it does not say. Raises
-        DeviceError."""
-
-
-@runtime_checkable
-class EnforcingPort(LimitPort, Protocol):
-    """A port of devices that enforce a limit some time after they took it, which of several is awaited at once."""
-
-    def request_w(self, uuid: str, cap_w: float) -> None:
-        """As `set_limit_w`, but for whether it is enforced."""
-
-    def is_enforced(self, uuid: str, cap_w: float) -> bool:
-        """Whether a limit that was just requested is enforced, once it has had time to be. Raises DeviceError."""
+    def reloads(self) -> int:
+        """As Tunable has it."""
+        return 0
 
 
 def require_inside(cap_w: float, low_w: float, high_w: float, where: str) -> None:

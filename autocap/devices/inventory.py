@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from autocap.clock import Clock
-from autocap.devices.base import LendableDevice, LimitPort
+from autocap.devices.base import LimitPort, Tunable
 from autocap.devices.permission import Settable
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange, Reading
@@ -75,7 +75,7 @@ class DescribedDevice:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class HoldableDevice(LendableDevice, Protocol):
+class HoldableDevice(Tunable, Protocol):
     """Devices whose limits are held for others, one of which may fail without the rest."""
 
     @property

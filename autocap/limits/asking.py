@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autocap.devices.base import EnforcingPort, LimitPort
+from autocap.devices.base import LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
 from autocap.limits.times import ASK_AGAIN_S
@@ -94,8 +94,8 @@ class Asking:
     def request(self, cap_w: float, before_again: Callable[[], object], *, alone: bool = True) -> None:
         """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again, LimitClamped once
         it was twice: some drivers now and then take another limit than the one that was asked for. before_again: called
-        before each of the former. alone: wait until it is enforced; else `is_enforced` does."""
-        ask = self._limits.set_limit_w if alone else self._request_w
+        before each of the former. alone: wait until it is enforced."""
+        ask = self._limits.set_limit_w if alone else self._limits.request_w
         waits_s = iter(ASK_AGAIN_S)
         clamped: LimitClamped | None = None
         while True:
@@ -116,15 +116,6 @@ class Asking:
                 clamped = error
             finally:
                 self._asked(cap_w)
-
-    @property
-    def _request_w(self) -> Callable[[str, float], None]:
-        """Sets a limit, and does not wait until it is enforced where there is no need to."""
-        return self._limits.request_w if isinstance(self._limits, EnforcingPort) else self._limits.set_limit_w
-
-    def is_enforced(self, cap_w: float) -> bool:
-        """Whether a limit that was requested, not alone, is enforced by now. Raises DeviceError."""
-        return not isinstance(self._limits, EnforcingPort) or self._limits.is_enforced(self._uuid, cap_w)
 
     def has_made(self, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether a limit is what the device has made of ours. Before that is believed the first time, ours is asked

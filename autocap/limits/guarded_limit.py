@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.devices.base import LimitPort, ReloadablePort, reloads_of
+from autocap.devices.base import LimitPort
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.limits.asking import Asking, ForeignLimit, Waiting
 from autocap.limits.journal import Entry, Journal
@@ -61,7 +61,7 @@ class GuardedLimit:
         self._clock = clock
         self._foreign: ForeignLimit | None = None
         self._asking = Asking(limits, entry.uuid, entry.original_w, clock)
-        self.reloads = reloads_of(limits)  # when a limit was last requested
+        self.reloads = limits.reloads  # when a limit was last requested
         self.maybe_original = False
         self.settled = True
 
@@ -106,7 +106,8 @@ class GuardedLimit:
     def see_w(self, cap_w: float, listen: Callable[[], None]) -> None:
         """See that the cap that was set is enforced; else ask for it once more. Raises as `set_w`."""
         original_w = self._entry.original_w
-        if self._asking.is_enforced(cap_w) or (original_w is not None and same_limit(cap_w, original_w)):
+        is_found = original_w is not None and same_limit(cap_w, original_w)
+        if self._limits.is_enforced(self._entry.uuid, cap_w) or is_found:
             return  # a baseline's limit may have been no more enforced when we came
         listen()
         requested_w = self._require_ours(listen)
@@ -204,7 +205,7 @@ class GuardedLimit:
         original_w = self._entry.original_w
         if self.maybe_original and original_w is not None and same_limit(requested_w, original_w):
             return True
-        if not isinstance(self._limits, ReloadablePort) or self._limits.reloads == self.reloads:
+        if self._limits.reloads == self.reloads:
             return False
         default_w = self._limits.default_w(self._entry.uuid)
         return default_w is not None and same_limit(requested_w, default_w)
@@ -212,7 +213,7 @@ class GuardedLimit:
     def _request(self, cap_w: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
-        self.reloads = reloads_of(self._limits)
+        self.reloads = self._limits.reloads
         try:
             self._asking.request(cap_w, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:
@@ -279,10 +280,8 @@ class GuardedLimit:
             with suppress(Exception):  # a device that is busy for a moment; the last try says what is wrong
                 try:
                     return put_back(self._limits, self._entry, pause=self._clock.pause)
-                except LimitIgnored:  # which has been asked for again and again
-                    raise
-                except LimitOvertaken:  # the next try finds somebody else's, and leaves it
-                    raise
+                except (LimitIgnored, LimitOvertaken):  # none of ours was taken, and somebody else's is to stay
+                    pass
                 except LimitRefused:
                     self._adopt()
             self._clock.pause(_BETWEEN_TRIES_S)

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from autocap.devices.base import LimitPort, SettingsPort, reloads_of
+from autocap.devices.base import LimitPort
+from autocap.devices.plugged import as_port
 from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.limits.asking import REAL_TIME, Waiting
+from autocap.limits.guard import LimitGuard
 from autocap.limits.guarded_limit import GuardedLimit, Restored
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.limits.journal import Entry, Journal
@@ -37,9 +40,8 @@ _LOOK_S = 0.05  # that a beat waits for a look at the devices
 _DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its standard streams, Popen's own pipe
 
 
-class Guardian:
-    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread; but while
-    limits are set in one, `beat` and `restore` may be called from another.
+class Guardian(LimitGuard):
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
@@ -62,9 +64,9 @@ class Guardian:
         start_watch: StartWatch = Heartbeat,
         clock: Waiting = REAL_TIME,
     ) -> None:
+        super().__init__([gpu.uuid for gpu in gpus])
         self._kind = kind
-        self._uuids = tuple(gpu.uuid for gpu in gpus)
-        self._limits = limits
+        self._limits = as_port(limits)
         self._job = job
         self._state_dir = state_dir
         self._ready_timeout_s = ready_timeout_s
@@ -72,34 +74,22 @@ class Guardian:
         self._start_watch = start_watch
         self._clock = clock
         self._owner = own_identity()
-        self._notes: list[str] = []
         self._locks: list[DeviceLock] = []
         self._guarded: list[GuardedLimit] = []
         self._heartbeat: Watch | None = None
         self._exchanging = threading.RLock()  # to end without a watchdog is to put all back
         self._put_back_meanwhile = False
-        self._reloads = reloads_of(limits)
+        self._reloads = self._limits.reloads
         self._left_out: set[int] = set()
         self._in_call = [threading.RLock() for _ in gpus]  # one at a time works on a device
         self._called_s: dict[int, float] = {}  # since when a device is worked on
         self._late = set[int]()  # devices whose limit is to be put back once their driver answers
         self._is_called_off = False  # limits were put back since the last set was begun
         self._looks = Aside[None]()
-        self.failed: int | None = None
         self._spare = SpareDescriptors(0)
         self._stack = ExitStack()
 
-    @property
-    def original_w(self) -> tuple[float | None, ...]:
-        """The requested limits found on arrival, watts; `None` where one cannot be read (none is set there)."""
-        return tuple(one.original_w for one in self._guarded)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What happened that the user should know: sentences, the oldest first."""
-        return tuple(self._notes)
-
-    def __enter__(self) -> "Guardian":
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             # First of all, so that they have low numbers: a limit on open files is one on their numbers.
             self._spare = SpareDescriptors(_DESCRIPTORS)
@@ -117,6 +107,7 @@ class Guardian:
             for uuid in self._uuids:
                 found = self._found(uuid)
                 self._guarded.append(GuardedLimit(self._limits, journal, found, self._tell, self._clock))
+            self.original_w = tuple(one.original_w for one in self._guarded)
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)
@@ -124,34 +115,22 @@ class Guardian:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
-            _live.discard(self)
-            self._stack.close()
+    def _end(self) -> None:
+        _live.discard(self)
+        self._stack.close()
 
     def rehearse(self) -> None:
-        """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
-
-        Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
-        """
         self._begin_sets()
         self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
-
-        Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
-        LimitRefused where the device does not take it. The others may have their cap; `restore` covers all. Of a
-        DeviceError `failed` tells the place of the device. One that is left out keeps what it has.
-        """
-        if len(caps_w) != len(self._guarded):
-            raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
+    def _set(self, caps_w: tuple[float, ...]) -> None:
+        """Each cap is journalled before it is set. A device that is left out keeps what it has."""
         self._begin_sets()
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
             self._on_each(partial(self._carry_out, step, caps_w))
         if self._is_called_off:
             raise GuardError("the limits were put back while caps were being set")
-        reloads = reloads_of(self._limits)
+        reloads = self._limits.reloads
         if all(one.reloads == reloads for place, one in enumerate(self._guarded) if place not in self._left_out):
             self._reloads = reloads  # whatever a reload took was set since
 
@@ -195,32 +174,27 @@ class Guardian:
             self._in_call[place].release()
 
     def _carry_out(
-        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: Sequence[float], place: int
+        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: tuple[float, ...], place: int
     ) -> None:
         try:
-            step(self._guarded[place], float(caps_w[place]), self._exchange)
+            step(self._guarded[place], caps_w[place], self._exchange)
         except DeviceError:
             self.failed = place if self.failed is None else min(place, self.failed)
             raise
 
     def leave_out(self, place: int) -> Restored:
-        """Put the limit found on one device back, as `restore` does, and set none there any more."""
         self._require_own_process()
         self._left_out.add(place)
         (restored,) = self._restore([place], DRIVER_S)
         return restored
 
     def beat(self) -> bool:
-        """Tell the watchdog that all is well; at least every half second.
-
-        Returns whether limits were, or may have been, put back since the last beat (this process hung or was stopped,
-        the watchdog was replaced, or the driver was loaded again): then set the caps again. Raises GuardError when
-        there is no watchdog any more and no other can be started; the limits are back by then.
-        """
+        """Tell the watchdog as well. Limits may have been put back also where the driver was loaded again; GuardError
+        is raised where there is no watchdog any more, and no other can be started."""
         if self._heartbeat is not None or not self._is_settled():
             self._exchange()
             self._look_aside()
-        before, self._reloads = self._reloads, reloads_of(self._limits)
+        before, self._reloads = self._reloads, self._limits.reloads
         happened, self._put_back_meanwhile = self._put_back_meanwhile or self._reloads != before, False
         return happened
 
@@ -279,7 +253,7 @@ class Guardian:
             boot_id=boot_id(),
             owner=self._owner,
             job=self._job,
-            settings=self._limits.settings(uuid) if isinstance(self._limits, SettingsPort) else (),
+            settings=self._limits.settings(uuid),
         )
 
     def _exchange(self) -> None:
@@ -304,10 +278,6 @@ class Guardian:
 
     def _is_settled(self) -> bool:
         return all(one.settled for one in self._guarded)
-
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._owner.pid:
-            raise GuardError(f"the guardian belongs to PID {self._owner.pid}, not to its forked child {os.getpid()}")
 
     def _start_watchdog(self) -> Watch:
         assert self._state_dir is not None  # since __enter__
@@ -345,6 +315,7 @@ class Guardian:
                 self._guarded.pop().delete_entry()
             except GuardError as error:  # the limit is back, so the next start only drops the entry
                 logger.warning("%s", error)
+        self.original_w = ()
 
     def _release_locks(self) -> None:
         while self._locks:

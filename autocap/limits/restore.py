@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autocap.devices.base import LimitPort, SettingsPort
+from autocap.devices.base import LimitPort
 from autocap.devices.limit_steps import is_likely_step
-from autocap.errors import LimitClamped, LimitIgnored, LimitNotEnforced, LimitRefused
+from autocap.errors import LimitClamped, LimitIgnored, LimitRefused
 from autocap.limits.journal import Entry
 from autocap.limits.times import ASK_AGAIN_S
 from autocap.records import same_limit
@@ -83,11 +82,7 @@ def _put_back(port: LimitPort, entry: Entry, before_set: Callable[[], None]) -> 
 def _request(port: LimitPort, entry: Entry, original_w: float) -> None:
     """What a card that takes steps makes of the limit found is as near to it as can be had."""
     try:
-        if isinstance(port, SettingsPort):
-            port.put_back(entry.uuid, original_w, entry.settings)
-        else:
-            with suppress(LimitNotEnforced):  # what was found is requested again, and was no more enforced then
-                port.set_limit_w(entry.uuid, original_w)
+        port.put_back(entry.uuid, original_w, entry.settings)
     except LimitClamped as error:
         if not is_likely_step(original_w, original_w, error.found_w):
             raise
@@ -95,6 +90,6 @@ def _request(port: LimitPort, entry: Entry, original_w: float) -> None:
 
 def _put_settings_back(port: LimitPort, entry: Entry, limit_w: float | None, before_set: Callable[[], None]) -> None:
     """What a cap changed beside the limit, where the limit itself is to stay. limit_w: as `put_back` of a port."""
-    if isinstance(port, SettingsPort) and port.settings(entry.uuid) != entry.settings:
+    if port.settings(entry.uuid) != entry.settings:
         before_set()
         port.put_back(entry.uuid, limit_w, entry.settings)

@@ -8,18 +8,19 @@ from functools import partial
 from autocap import events, registry
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
-from autocap.devices.base import LendableDevice, Tunable
+from autocap.devices.base import LimitVerifier, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId
 from autocap.limits import Guardian
+from autocap.limits.guard import LimitGuard
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 from autocap.limits.keeper.client import kept
 from autocap.records import CapRange, GpuInfo
-from autocap.session.roles import LimitGuard
+from autocap.session.roles import Budget
 
 NewGuardian = Callable[..., LimitGuard]  # from what `Guardian` takes
 
@@ -30,9 +31,9 @@ class Actuation:
 
     name, where, reason: as in events.ActuatorChosen. gpus: the devices, with the caps that may be set there. guardian:
     makes their guardian; the argument is the job. passed_over: why nobody sets them for us, where we have to try it
-    ourselves without the right to; sentences. withheld: one of these may set them later. has_ceilings: of a
-    holder that may lower the caps at any moment. of_nodes: who does on each of
-    several nodes, with any time.
+    ourselves without the right to; sentences. withheld: one of these may set them later. alone: nobody else could set
+    them. budget: which holds them, and may lower the caps at any moment. of_nodes: who does on each of several nodes,
+    with any time.
     """
 
     name: str
@@ -42,11 +43,14 @@ class Actuation:
     reason: str = ""
     passed_over: str = ""
     withheld: bool = False
-    has_ceilings: bool = False
+    alone: bool = False
+    budget: Budget | None = None
     of_nodes: tuple[events.ActuatorChosen, ...] = ()
 
     def chosen(self, t_s: float) -> tuple[events.ActuatorChosen, ...]:
-        """As the run log has it, of each node."""
+        """As the run log has it, of each node; nothing where there was no choice."""
+        if self.alone:
+            return ()
         here = events.ActuatorChosen(t_s=t_s, name=self.name, where=self.where, reason=self.reason)
         return tuple(replace(one, t_s=t_s) for one in self.of_nodes) or (here,)
 
@@ -81,7 +85,7 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
 
     Raises ActuatorUnavailable where what it names would not set them; `auto` tries it ourselves then.
     """
-    root = None if device.emulated else keeper()
+    root, verifier = None if device.emulated else keeper(), device.verifier()
     direct = Actuation(
         name="direct",
         gpus=device.gpus,
@@ -90,8 +94,9 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
             if root is None
             else kept(root, device, device.gpus)
         ),
+        alone=verifier is None,
     )
-    if not isinstance(device, LendableDevice):
+    if verifier is None:
         return direct
     for name in registry.ours("holders"):
         held: Actuation | None = registry.load("holders", name).actuation(device)
@@ -100,7 +105,7 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     if actuator == "direct":
         return direct
     if actuator == "helper":
-        return _helped(device)
+        return _helped(device.gpus, verifier)
     if actuator == "zeusd":
         return _by_zeusd(device, new_guardian)
     assert actuator == ACTUATOR
@@ -108,9 +113,9 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     if denial is None:
         return direct
     refusals, withheld = [], False
-    for way in (_helped, lambda device: _by_zeusd(device, new_guardian)):
+    for way in (partial(_helped, device.gpus, verifier), partial(_by_zeusd, device, new_guardian)):
         try:
-            return replace(way(device), reason=denial)
+            return replace(way(), reason=denial)
         except ActuatorAbsent:  # of which the refusal itself has the remedy
             pass
         except ActuatorUnavailable as error:
@@ -121,15 +126,15 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     return replace(direct, passed_over="; ".join(refusals), withheld=withheld)
 
 
-def _helped(device: LendableDevice) -> Actuation:
+def _helped(found: tuple[GpuInfo, ...], verifier: LimitVerifier) -> Actuation:
     path = socket_path()
     offers = offers_at(path)
-    gpus = tuple(_as_offered(gpu, offers.get(gpu.uuid)) for gpu in device.gpus)
+    gpus = tuple(_as_offered(gpu, offers.get(gpu.uuid)) for gpu in found)
     return Actuation(
         name="helper",
         where=str(path),
         gpus=gpus,
-        guardian=lambda job: RemoteGuardian(gpus=gpus, verifier=device.verifier(), connect=partial(connect, path)),
+        guardian=lambda job: RemoteGuardian(gpus=gpus, verifier=verifier, connect=partial(connect, path)),
     )
 
 
@@ -150,7 +155,7 @@ def _as_offered(gpu: GpuInfo, offer: Offer | None) -> GpuInfo:
     return replace(gpu, cap_range=CapRange(min_w=min_w, max_w=max_w, default_w=default_w))
 
 
-def _by_zeusd(device: LendableDevice, new_guardian: NewGuardian) -> Actuation:
+def _by_zeusd(device: Tunable, new_guardian: NewGuardian) -> Actuation:
     from autocap.devices.nvml import zeusd
     from autocap.devices.nvml.device import NvmlDevice
 

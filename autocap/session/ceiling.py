@@ -2,35 +2,33 @@
 
 from autocap.controller.actions import Action
 from autocap.events import State
-from autocap.session.roles import Actuator, Grantable, UnderBudget
+from autocap.session.roles import Budget, Decider
 
 _PUBLISH_S = 5.0
 
 
 class BudgetLink:
     """Tells who decides of a ceiling that changes, and whoever gives it of the curve, now and then. To be looked at
-    after each beat; without a budget, and for who decides without curves, it does nothing."""
+    after each beat; without a budget it does nothing."""
 
-    def __init__(self, actuator: Actuator | None, decider: object) -> None:
-        linked = isinstance(actuator, UnderBudget) and isinstance(decider, Grantable)
-        self._budget = actuator if linked and isinstance(actuator, UnderBudget) else None
-        self._decider = decider if linked and isinstance(decider, Grantable) else None
+    def __init__(self, budget: Budget | None, decider: Decider) -> None:
+        self._budget, self._decider = budget, decider
         self._ceiling_w: float | None = None
         self._next_s = 0.0
 
     def heed(self, now_s: float) -> list[Action]:
         """What a new ceiling asks for; nothing while it is as it was. Raises GuardError where the manager is gone."""
-        if self._budget is None or self._decider is None:
+        if self._budget is None:
             return []
-        self._publish(now_s, self._budget, self._decider)
+        self._publish(now_s, self._budget)
         if self._budget.ceiling_w == self._ceiling_w:
             return []
         self._ceiling_w = self._budget.ceiling_w
         return self._decider.grant(now_s, self._ceiling_w)
 
-    def _publish(self, now_s: float, budget: UnderBudget, decider: Grantable) -> None:
-        if now_s < self._next_s or decider.curve is None:
+    def _publish(self, now_s: float, budget: Budget) -> None:
+        if now_s < self._next_s or (curve := self._decider.curve) is None:
             return
         self._next_s = now_s + _PUBLISH_S
-        searching = decider.state is not State.HOLDING
-        budget.publish(decider.curve, searching=searching, max_slowdown=decider.max_slowdown)
+        searching = self._decider.state is not State.HOLDING
+        budget.publish(curve, searching=searching, max_slowdown=self._decider.max_slowdown)

@@ -11,12 +11,12 @@ from autocap.errors import ActuatorUnavailable, DeviceLocked
 from autocap.events import Event
 from autocap.job.processes import ProcessId
 from autocap.limits import Restored
+from autocap.limits.guard import LimitGuard
 from autocap.limits.helper.offers import leases_at
 from autocap.limits.helper.protocol import socket_path
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S
 from autocap.records import GpuInfo
 from autocap.session.actuating import Actuation
-from autocap.session.roles import LimitGuard
 
 
 class Records(Protocol):

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from autocap.errors import AutocapError
 from autocap.job.signals import Reaction, ReceivedSignal, SignalPolicy, from_terminal
+from autocap.limits.guard import Actuator
 from autocap.session.recorder import Recorder
-from autocap.session.roles import Actuator, Follower, Order
+from autocap.session.roles import Follower, Order
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from autocap.events import Sourced, Warned
 from autocap.events.quote import Quote
 from autocap.session.prices.series import Series
 from autocap.session.prices.watching import Said
-from autocap.session.roles import Quotable
+from autocap.session.roles import Decider
 
 _LOOK_S = 0.5
 _STEPPED_S = 1.0  # by which the time of day may drift against the run's clock before all is told anew
@@ -36,9 +36,8 @@ class PriceLink:
     wall_s: the time of day, seconds since 1970.
     """
 
-    def __init__(self, feed: News | None, decider: object, wall_s: Callable[[], float] = time.time) -> None:
-        self._feed, self._wall_s = feed, wall_s
-        self._decider = decider if isinstance(decider, Quotable) else None
+    def __init__(self, feed: News | None, decider: Decider, wall_s: Callable[[], float] = time.time) -> None:
+        self._feed, self._decider, self._wall_s = feed, decider, wall_s
         self._known = {} if feed is None else {kind: _Known() for kind in feed.sources}
         self._next_s = 0.0
 
@@ -52,7 +51,7 @@ class PriceLink:
             actions += [Announce(event=event) for event in self._take(said, self._feed.sources[said.kind], now_s)]
         began_wall_s = self._wall_s() - now_s
         for kind, known in self._known.items():
-            if known.is_due(now_s, began_wall_s) and self._decider is not None:
+            if known.is_due(now_s, began_wall_s):
                 actions += self._decider.quote(now_s, kind, known.quote(now_s, began_wall_s))
         return actions
 

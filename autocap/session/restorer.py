@@ -1,26 +1,19 @@
 """Puts the limits back in the middle of a run, and goes on trying where that fails, while the job goes on."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from autocap.limits import Restored
+from autocap.limits.guard import Actuator
 from autocap.limits.times import PUT_BACK_AGAIN_S, PUT_BACK_SELDOM_S
 
 log = logging.getLogger(__name__)
 
 
-class Restoring(Protocol):
-    """Whatever holds limits."""
-
-    def restore(self) -> Sequence[Restored] | None:
-        """Put back the limits found on arrival; what became of each, `None` where that is not told."""
-
-
 class Restorer:
     """warn: records what the user should know, with its time."""
 
-    def __init__(self, limits: Restoring, warn: Callable[[float, str], None]) -> None:
+    def __init__(self, limits: Actuator, warn: Callable[[float, str], None]) -> None:
         self._limits, self._warn = limits, warn
         self._missing: set[str] = set()  # devices of which it was said that their limit is still to be put back
         self._again_s: float | None = None

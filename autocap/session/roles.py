@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol
 
 from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.events.quote import Quote
-from autocap.limits import Restored
+from autocap.limits.guard import Actuator
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.plain import Reporter
-from autocap.session.restorer import Restoring
+
+Among = Callable[[Sequence[float]], tuple[float, ...]]  # what becomes of caps, watts
 
 
 class Job(Protocol):
@@ -26,6 +27,7 @@ class Decider(Protocol):
     """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
 
     caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    max_slowdown: that is allowed, as a share. curve: what is known of the job, `None` while that is nothing.
     """
 
     @property
@@ -34,6 +36,18 @@ class Decider(Protocol):
     @property
     def ended_because(self) -> str | None: ...
 
+    @property
+    def state(self) -> State:
+        return State.HOLDING
+
+    @property
+    def max_slowdown(self) -> float | None:
+        return None
+
+    @property
+    def curve(self) -> KnownCurve | None:
+        return None
+
     def feed(self, sample: Sample) -> list[Action]: ...
 
     def interrupted(self, t_s: float) -> list[Action]:
@@ -41,115 +55,45 @@ class Decider(Protocol):
 
     def retune(self, t_s: float) -> list[Action]:
         """Somebody asks for it."""
+        return []
+
+    def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
+        """From now on no device may hold more than so many watts, `None` for no such ceiling."""
+        return []
+
+    def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
+        """From now on so much is known of what energy costs or emits, "price" or "carbon"; `None` for nothing."""
+        return []
+
+    def stepped(self, t_s: float, on_steps: Among, why: str) -> list[Action] | None:
+        """The devices take limits in steps. why: in a sentence. `None` where no other caps will do."""
+        return None
+
+    def withhold(self, t_s: float) -> list[Action] | None:
+        """No limit may be set for a while, and those found on arrival hold. `None` where that is not waited for."""
+        return None
+
+    def lent_again(self, t_s: float) -> list[Action]:
+        """Limits may be set again."""
+        return []
 
     def stop(self, t_s: float, why: str) -> list[Action]:
         """Caps are set no more; the job goes on."""
+        return []
 
     def close(self, t_s: float) -> list[Action]:
         """The job has ended."""
+        return []
 
 
-class Actuator(Restoring, Protocol):
-    """Sets caps, guarded."""
-
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        """Request one limit a device, watts, or raise AutocapError."""
-
-    def beat(self) -> bool:
-        """Say that we are alive. True when the limits were put back meanwhile because we seemed not to be."""
-
-
-class LimitGuard(Actuator, Protocol):
-    """Guards the limits of devices while it is entered: `Guardian`, or whoever does its work for us.
-
-    original_w: the limits found on arrival, watts; `None` where one cannot be read. notes: sentences on what happened.
-    Entering raises AutocapError where they cannot be guarded; nothing was set then.
-    """
-
-    @property
-    def original_w(self) -> tuple[float | None, ...]: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def restore(self) -> Sequence[Restored]: ...
-
-    def rehearse(self) -> None:
-        """Request the limits found on arrival, or raise AutocapError: what is not permitted shows at once."""
-
-
-@runtime_checkable
-class UnderBudget(Protocol):
-    """A guard that has the devices from the manager of a power budget.
-
-    ceiling_w: the highest cap for now, watts; heard at beats.
-    """
+class Budget(Protocol):
+    """Lends a session its devices. ceiling_w: the highest cap for now, watts; heard at beats."""
 
     ceiling_w: float | None
-
-    @property
-    def original_w(self) -> tuple[float | None, ...]:
-        """As LimitGuard has it."""
 
     def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
         """Let the manager know what is known of the job, where that has changed. searching: its own cap is still
         searched for. max_slowdown: its bound, as a share. Raises GuardError."""
-
-
-@runtime_checkable
-class Grantable(Protocol):
-    """A decider that can do with less than it asks for."""
-
-    @property
-    def curve(self) -> KnownCurve | None: ...
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def max_slowdown(self) -> float | None: ...
-
-    def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
-        """From now on no device may hold more than so many watts, `None` for no such ceiling."""
-
-
-@runtime_checkable
-class Renewable(Protocol):
-    """A guard whose devices were lent, and may be once more."""
-
-    def renew(self) -> None:
-        """Raises AutocapError as entering does."""
-
-
-@runtime_checkable
-class Suspendable(Protocol):
-    """A decider that can wait for the limits."""
-
-    def withhold(self, t_s: float) -> list[Action]:
-        """No limit may be set for a while, and those found on arrival hold."""
-
-    def lent_again(self, t_s: float) -> list[Action]:
-        """Limits may be set again."""
-
-
-@runtime_checkable
-class Steppable(Protocol):
-    """A decider that can do with the caps that devices take."""
-
-    def stepped(self, t_s: float, on_steps: Callable[[Sequence[float]], tuple[float, ...]], why: str) -> list[Action]:
-        """The devices take limits in steps. on_steps: what becomes of caps, watts. why: in a sentence."""
-
-
-@runtime_checkable
-class Quotable(Protocol):
-    """A decider that wants to know what energy costs or emits."""
-
-    def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
-        """From now on so much is known of a kind, "price" or "carbon"; `None` for nothing."""
 
 
 class Sampler(Protocol):

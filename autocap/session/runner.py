@@ -28,6 +28,7 @@ from autocap.errors import (
     LimitRefused,
     LimitWithheld,
 )
+from autocap.limits.guard import Actuator
 from autocap.limits.peer_guardian import PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
 from autocap.records import Sample
@@ -37,19 +38,7 @@ from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
 from autocap.session.renewing import LENT_AGAIN, PASSING, Asking, untuned_for_now
 from autocap.session.restorer import Restorer
-from autocap.session.roles import (
-    Actuator,
-    Decider,
-    Inbox,
-    Job,
-    NoInbox,
-    Order,
-    Renewable,
-    Sampler,
-    Sink,
-    Steppable,
-    Suspendable,
-)
+from autocap.session.roles import Among, Budget, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
 from autocap.session.taken_caps import TakenCaps
 
 log = logging.getLogger(__name__)
@@ -98,10 +87,10 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time. prices: of
-    energy, as they change. attends: setting limits may wait for a driver, and signals, beats and samples do not wait
-    for that. reloads: how often the driver was seen to have been loaded again. setters: others that are known to set
-    limits and run here, with their PIDs.
+    actuator: `None` under --observe. budget: that the job runs under. pace: seconds until samples are next asked for,
+    asked after each time. prices: of energy, as they change. attends: setting limits may wait for a driver, and
+    signals, beats and samples do not wait for that. reloads: how often the driver was seen to have been loaded again.
+    setters: others that are known to set limits and run here, with their PIDs.
     """
 
     def __init__(
@@ -114,6 +103,7 @@ class Runner:
         sink: Sink,
         pace: Callable[[], float],
         actuator: Actuator | None,
+        budget: Budget | None = None,
         inbox: Inbox | None = None,
         prices: News | None = None,
         attends: bool = False,
@@ -140,7 +130,7 @@ class Runner:
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
-        self._link, self._prices = BudgetLink(actuator, controller), PriceLink(prices, controller)
+        self._link, self._prices = BudgetLink(budget, controller), PriceLink(prices, controller)
 
     @property
     def ended_because(self) -> str:
@@ -230,10 +220,14 @@ class Runner:
 
     def _heed_steps(self, why: str) -> list[Action]:
         """Devices have made other limits of ours."""
-        if isinstance(self._controller, Steppable):
-            return self._controller.stepped(self._clock.now(), self._taken.among, why)
-        self._give_up(f"{why}; pass only caps that it takes as they are", LoopMode.OBSERVING)
-        return []
+        return self._go_on_among(self._taken.among, why, f"{why}; pass only caps that it takes as they are")
+
+    def _go_on_among(self, among: Among, why: str, otherwise: str) -> list[Action]:
+        """otherwise: why tuning ends where no other caps will do."""
+        actions = self._controller.stepped(self._clock.now(), among, why)
+        if actions is None:
+            self._give_up(otherwise, LoopMode.OBSERVING)
+        return actions or []
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator
@@ -307,8 +301,8 @@ class Runner:
 
     def _heed_range(self, error: LimitOutside | LimitClamped | LimitIgnored | LimitNotEnforced) -> None:
         """A device takes no limit so low, or is held at a lower one: go on among the other caps; else tuning ends."""
-        asked_w, decider, taken, why = max(self._asked_w, default=math.inf), self._controller, self._taken, str(error)
-        among: Callable[[Sequence[float]], tuple[float, ...]] | None = None
+        asked_w, taken, why = max(self._asked_w, default=math.inf), self._taken, str(error)
+        among: Among | None = None
         if isinstance(error, LimitOutside):
             among = partial(taken.above_refused, refused_w=asked_w, set_caps=self._set_all)
         elif isinstance(error, LimitNotEnforced):
@@ -317,10 +311,10 @@ class Runner:
         elif asked_w < error.found_w < min(self._found_w):
             taken.least_w, among = error.found_w, taken.among
             why = f"a device takes no limit below {error.found_w:g} W: it made that of {asked_w:g} W"
-        if among is None or not isinstance(decider, Steppable) or self._mode is not LoopMode.TUNING:
+        if among is None or self._mode is not LoopMode.TUNING:
             self._give_up(str(error), LoopMode.OBSERVING)
         else:
-            self._safely(lambda: decider.stepped(self._clock.now(), among, why))
+            self._safely(partial(self._go_on_among, among, why, str(error)))
 
     def _set_all(self, cap_w: float) -> None:
         self._set_caps((cap_w,) * len(self._sampler.gpus))
@@ -383,25 +377,24 @@ class Runner:
         """Whoever lends the limits does not for now, and has put them back: go on without, and ask again."""
         if self._mode is not LoopMode.TUNING:
             return
-        if not isinstance(self._actuator, Renewable) or not isinstance(self._controller, Suspendable):
+        now_s = self._clock.now()
+        may_be_lent = self._actuator is not None and self._actuator.renewable
+        actions = self._controller.withhold(now_s) if may_be_lent else None
+        if actions is None:
             self._give_up(why, LoopMode.OBSERVING)
             return
-        now_s = self._clock.now()
         if why not in self._withheld:
             self._withheld.add(why)
             self._warn(now_s, untuned_for_now(why))
         self._asking, self._mode = Asking(now_s), LoopMode.WITHHELD
-        for action in self._controller.withhold(now_s):
+        for action in actions:
             self._act(action)
 
     def _renew(self, now_s: float) -> None:
         """Ask for limits that are withheld, once it is time to."""
-        actuator, decider = self._actuator, self._controller
-        if self._mode is not LoopMode.WITHHELD or self._asking is None or now_s < self._asking.again_s:
+        actuator, asking = self._actuator, self._asking
+        if self._mode is not LoopMode.WITHHELD or actuator is None or asking is None or now_s < asking.again_s:
             return
-        assert isinstance(actuator, Renewable)
-        assert isinstance(decider, Suspendable)
-        asking = self._asking
 
         def renew() -> list[Action]:
             try:
@@ -412,7 +405,7 @@ class Runner:
                 return []
             self._mode = LoopMode.TUNING
             self._warn(self._clock.now(), LENT_AGAIN)
-            return decider.lent_again(self._clock.now())
+            return self._controller.lent_again(self._clock.now())
 
         self._safely(renew)
 

@@ -18,7 +18,7 @@ from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
-from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable, reloads_of
+from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.limit_setters import other_setters
 from autocap.job.processes import ProcessId
@@ -255,10 +255,11 @@ class Tuning:
             sink=self.recorder,
             pace=pace,
             actuator=None if held is None else held.guardian,
+            budget=None if held is None else held.actuation.budget,
             inbox=self.inbox,
             prices=self.prices,
             attends=self.place.attends,
-            reloads=lambda: reloads_of(device),
+            reloads=lambda: device.reloads,
             setters=other_setters,
         )
         return runner, held
@@ -268,9 +269,8 @@ class Tuning:
             raise DeviceError(device.refusal)
         way = self.place.actuation(self.config.actuator, device, self.new_guardian)
         held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
-        if isinstance(device, LendableDevice) or way.of_nodes:
-            for chosen in way.chosen(self.clock.now()):
-                self.recorder.event(chosen)
+        for chosen in way.chosen(self.clock.now()):
+            self.recorder.event(chosen)
         self.inbox.actuator = held.guardian
         stack.callback(self._forget_guardian)
         return held

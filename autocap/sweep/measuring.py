@@ -6,6 +6,7 @@ from autocap.controller.actions import Action, SetCaps
 from autocap.events.sweep import Used
 from autocap.measurement.energy import EnergyMeter
 from autocap.records import NodeReading, Reading, Sample
+from autocap.session.roles import Decider
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 
@@ -108,13 +109,15 @@ class NodeMeter(_Filled):
         return self._gap_s + (0.0 if self._gap_since_s is None else t_s - self._gap_since_s)
 
 
-class WholeRun:
+class WholeRun(Decider):
     """Holds one cap per GPU from the start of a run to its end, and adds up what the run uses. For `Runner`.
 
     caps_w: watts, set before the run began. begin_s: when the command was started. window_s: of the sensor.
     node_refresh_s: of the source of the node's power, `None` where the GPUs' is all that counts. trouble: why the run
     is not comparable with others, once something has happened.
     """
+
+    caps_w: tuple[float, ...] = ()
 
     def __init__(
         self, caps_w: tuple[float, ...], begin_s: float, window_s: float, node_refresh_s: float | None = None
@@ -166,10 +169,6 @@ class WholeRun:
         """The limits were put back for a while: the cap is set again, but the run does not count."""
         self.trouble = self.trouble or "autocap or the command was stopped for a while"
         return [SetCaps(caps_w=self.caps_w)]
-
-    def retune(self, t_s: float) -> list[Action]:
-        """There is nothing to tune."""
-        return []
 
     def stop(self, t_s: float, why: str) -> list[Action]:
         """The cap is no longer held."""

@@ -89,7 +89,7 @@ def required_way(config: SweepConfig, device: Tunable) -> Actuation:
     """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
     change what is measured."""
     way = actuation(config.run.actuator, device)
-    if way.has_ceilings:
+    if way.budget is not None:
         raise ActuatorDenied(
             f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
         )

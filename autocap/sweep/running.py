@@ -15,7 +15,7 @@ from autocap import devices, events
 from autocap.clock import Clock
 from autocap.config import SAMPLES_PER_UPDATE
 from autocap.config.sweep import SweepConfig
-from autocap.devices.base import Device, LendableDevice, PowerSource, Tunable
+from autocap.devices.base import Device, PowerSource, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
@@ -213,16 +213,16 @@ class Running:
             return None
         way = required_way(self.config, device)
         held = guarded(way, job, self.recorder, self.clock, stack)
-        self._tell_of(way, device)
+        self._tell_of(way)
         stack.callback(held.put_back)
         caps_w = (run.cap_w,) * len(device.gpus)
         held.set_caps(caps_w)
         self.recorder.event(events.CapSet(t_s=self.clock.now(), cap_w=caps_w))
         return held
 
-    def _tell_of(self, way: Actuation, device: Tunable) -> None:
+    def _tell_of(self, way: Actuation) -> None:
         """Say who sets limits, where that is news."""
-        if isinstance(device, LendableDevice) and (way.name, way.where) != self._set_by:
+        if (way.name, way.where) != self._set_by:
             self._set_by = (way.name, way.where)
             for chosen in way.chosen(self.clock.now()):
                 self.recorder.event(chosen)

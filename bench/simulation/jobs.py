@@ -25,6 +25,7 @@ from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.events.quote import Quote
+from autocap.limits.guard import Actuator
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, StepReading
@@ -54,7 +55,7 @@ class Log:
         return f"internal fault: {error!r}"
 
 
-class SimulatedActuator:
+class SimulatedActuator(Actuator):
     """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""
 
     def __init__(self, device: SimulatedDevice, original_w: Sequence[float]) -> None:
@@ -168,7 +169,7 @@ def tune(
     grid = cap_grid(config, device.gpus, original_w)
     progress = progress or StepProgress()
     past = earlier.history(config.metric, progress.kind, original_w)
-    controller = Controller(
+    controller = ToldController(
         config=config,
         sensor=device.sensor,
         original_w=original_w,
@@ -182,9 +183,7 @@ def tune(
     told = [(t_s, partial(controller.grant, ceiling_w=ceiling_w)) for t_s, ceiling_w in grants]
     told += [(t_s, partial(controller.quote, kind=kind, quote=quote)) for t_s, kind, quote in quotes]
     process = SimulatedProcess(device, clock, end_s)
-    told_controller = ToldController(
-        controller, told, since, None if after_s is None else partial(process.ends, after_s)
-    )
+    controller.listen(told, since, (lambda: None) if after_s is None else partial(process.ends, after_s))
     log = log or Log()
     actuator = SimulatedActuator(device, original_w)
     runner = Runner(
@@ -195,7 +194,7 @@ def tune(
             steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
             node=None if meter is None else meter(device, clock),
         ),
-        controller=told_controller if told else controller,
+        controller=controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
@@ -225,38 +224,28 @@ def _machine(
     return starved, device, lambda: starved.is_starved
 
 
-class ToldController:
-    """A controller that is told of ceilings and quotes at times that are known before, seconds; from the first event on
-    of which `since` is true, where that is given. over: is called after the last of them."""
+class ToldController(Controller):
+    """A controller that is told of ceilings and quotes at times that are known before."""
 
-    def __init__(
+    def listen(
         self,
-        controller: Controller,
         told: Sequence[tuple[float, Callable[[float], list[Action]]]],
-        since: Callable[[Event], bool] | None = None,
-        over: Callable[[], None] | None = None,
+        since: Callable[[Event], bool] | None,
+        over: Callable[[], None],
     ) -> None:
-        self._controller, self._told = controller, deque(sorted(told, key=lambda one: one[0]))
+        """told: what it is told, and when, seconds; from the first event on of which `since` is true, where that is
+        given. over: is called after the last of them."""
+        self._told = deque(sorted(told, key=lambda one: one[0]))
         self._since, self._over = since, over
         self._from_s = 0.0 if since is None else math.inf
-        self.interrupted, self.retune = controller.interrupted, controller.retune
-        self.stop, self.close = controller.stop, controller.close
-
-    @property
-    def caps_w(self) -> tuple[float, ...]:
-        return self._controller.caps_w
-
-    @property
-    def ended_because(self) -> str | None:
-        return self._controller.ended_because
 
     def feed(self, sample: Sample) -> list[Action]:
         actions: list[Action] = []
         while self._told and self._from_s + self._told[0][0] <= sample.t_s:
             actions += self._told.popleft()[1](sample.t_s)
-            if self._over is not None and not self._told:
+            if not self._told:
                 self._over()
-        actions += self._controller.feed(sample)
+        actions += super().feed(sample)
         if self._since is not None and self._from_s == math.inf:
             announced = (action.event for action in actions if isinstance(action, Announce))
             if sum(map(self._since, announced)):  # it is to hear of all

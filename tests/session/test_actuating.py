@@ -13,12 +13,12 @@ from autocap.config import RunConfig, TuneConfig
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceLocked, LimitNotPermitted, LimitWithheld
 from autocap.limits import Guardian
+from autocap.limits.guard import LimitGuard
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.protocol import Devices, Holder, LeaseStatus, Offer, Op, Status
 from autocap.metrics import Metric
 from autocap.session.actuating import actuation, require_actuator
 from autocap.session.guarding import Records, guarded
-from autocap.session.roles import LimitGuard
 from autocap.testing.nvml import machine
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 from tests.doubles.scripted_helper import ScriptedHelper, scripted

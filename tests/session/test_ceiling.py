@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, field
 
-import pytest
-
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
 from autocap.records import Measurement
 from autocap.session.ceiling import BudgetLink
+from autocap.sweep.measuring import WholeRun
 from tests.doubles.feeds import prediction
 
 BASELINE = Measurement(
@@ -29,27 +28,18 @@ CURVE = KnownCurve(
 
 
 @dataclass
-class Guard:
-    """Of a budget."""
+class Held:
+    """A budget."""
 
     ceiling_w: float | None = None
-    original_w: tuple[float | None, ...] = (250.0, None)
     published: list[tuple[bool, float | None]] = field(default_factory=list)
 
     def publish(self, curve: KnownCurve, *, searching: bool, max_slowdown: float | None) -> None:
         self.published.append((searching, max_slowdown))
 
-    def set_caps(self, caps_w: object) -> None: ...
-
-    def beat(self) -> bool:
-        return False
-
-    def restore(self) -> None:
-        return None
-
 
 @dataclass
-class Decider:
+class Granted:
     curve: KnownCurve | None = None
     state: State = State.SEARCHING
     max_slowdown: float | None = None
@@ -61,30 +51,31 @@ class Decider:
 
 
 def test_a_ceiling_is_told_once_each_time_it_changes() -> None:
-    guard, decider = Guard(ceiling_w=200.0), Decider()
-    link = BudgetLink(guard, decider)
+    budget, decider = Held(ceiling_w=200.0), Granted()
+    link = BudgetLink(budget, decider)
     assert link.heed(1.0) == [SetCaps(caps_w=(100.0,))]
     assert link.heed(2.0) == []
-    guard.ceiling_w = 150.0
+    budget.ceiling_w = 150.0
     link.heed(3.0)
     assert decider.heard == [(1.0, 200.0), (3.0, 150.0)]
 
 
 def test_what_is_known_is_published_now_and_then() -> None:
-    guard, decider = Guard(), Decider(curve=CURVE, max_slowdown=0.05)
-    link = BudgetLink(guard, decider)
+    budget, decider = Held(), Granted(curve=CURVE, max_slowdown=0.05)
+    link = BudgetLink(budget, decider)
     for t_s in (0.0, 1.0, 6.0):
         link.heed(t_s)
     decider.state = State.HOLDING
     link.heed(7.0)
     link.heed(12.0)
-    assert guard.published == [(True, 0.05), (True, 0.05), (False, 0.05)]
+    assert budget.published == [(True, 0.05), (True, 0.05), (False, 0.05)]
 
 
-@pytest.mark.parametrize("decider", [object(), Decider(curve=CURVE)])
-def test_without_a_budget_nothing_is_told(decider: object) -> None:
-    assert BudgetLink(None, decider).heed(1.0) == []
+def test_without_a_budget_nothing_is_told() -> None:
+    assert BudgetLink(None, Granted(curve=CURVE)).heed(1.0) == []
 
 
-def test_who_decides_without_curves_is_left_alone() -> None:
-    assert BudgetLink(Guard(ceiling_w=100.0), object()).heed(1.0) == []
+def test_who_decides_without_curves_tells_nothing_of_them() -> None:
+    budget = Held(ceiling_w=100.0)
+    assert BudgetLink(budget, WholeRun((250.0,), 0.0, 0.1)).heed(1.0) == []
+    assert budget.published == []

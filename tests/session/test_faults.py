@@ -8,12 +8,14 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.controller.actions import Action
+from autocap.devices.base import Device
 from autocap.errors import DeviceError, RunDirectoryError
 from autocap.events import Warned
-from autocap.records import Reading, Sample, SensorInfo
+from autocap.records import Reading, Sample
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.recorder import Recorder
+from autocap.session.roles import Decider
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 
@@ -73,7 +75,7 @@ def test_where_the_directory_is_gone_the_warning_says_that_the_traceback_is_lost
     assert "its traceback is" not in faults.reason(fault(1))
 
 
-class Broken:
+class Broken(Decider):
     """A controller with a fault."""
 
     caps_w, ended_because = (), None
@@ -81,22 +83,11 @@ class Broken:
     def feed(self, sample: Sample) -> list[Action]:
         raise fault()
 
-    def stop(self, t_s: float, why: str) -> list[Action]:
-        return []
 
-    def close(self, t_s: float) -> list[Action]:
-        return []
-
-
-class Device:
-    kind, emulated, driver = "simulated", True, None
+class Nothing(Device):
     gpus = ()
-    sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.1)
 
     def read(self) -> tuple[Reading, ...]:
-        return ()
-
-    def notes(self) -> tuple[str, ...]:
         return ()
 
 
@@ -128,7 +119,7 @@ class Job:
 def test_a_fault_while_tuning_puts_the_limits_back_before_its_traceback_is_written(directory: RunDirectory) -> None:
     clock, recorder, limits = VirtualClock(), Recorder(directory), Limits(directory)
     runner = Runner(
-        clock=clock, sampler=LocalSampler(clock=clock, device=Device(), steps=lambda: None), controller=Broken(),
+        clock=clock, sampler=LocalSampler(clock=clock, device=Nothing(), steps=lambda: None), controller=Broken(),
         job=Job(clock), sink=recorder, pace=lambda: 0.1, actuator=limits,
     )  # type: ignore[arg-type]  # fmt: skip
     assert runner.run() == 5

@@ -73,8 +73,6 @@ class StalledClock:
 class Card(SimulatedDevice):
     """Whose readings hold its job up."""
 
-    refusal: str | None = None
-
     def __init__(self, clock: StalledClock, job: SimulatedJob, node: SimulatedNode) -> None:
         self.stalled = clock
         super().__init__(clock, job, node, seed=3)

@@ -41,12 +41,6 @@ ENERGY, EDS = Metric(name="energy"), Metric(name="eds", k=2.0)
 CAPS_W = (120.0, 150.0, 180.0, 210.0)
 
 
-class Card(SimulatedDevice):
-    """One whose limits we may set."""
-
-    refusal: str | None = None
-
-
 class Unsampled(Recorder):
     """Records events alone."""
 
@@ -106,7 +100,7 @@ class Runs:
         """days: since the first of them."""
         self.count += 1
         clock, made, now = VirtualClock(), registry.find(strategy), NOW + timedelta(days=days)
-        device = Card(clock, SimulatedJob(profile=PROFILE), seed=self.count)
+        device = SimulatedDevice(clock, SimulatedJob(profile=PROFILE), seed=self.count)
         histories: list[Sequence[Trial]] = []
 
         def factory(*, baseline: Measurement, history: Sequence[Trial], **known: object) -> StrategyLike:

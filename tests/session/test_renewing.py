@@ -45,6 +45,7 @@ class Lent(Loop):
     """A loop whose limits are lent. ends_s: when leases end, or sets are denied. refused: what each asking for another
     raises."""
 
+    renewable: bool = True
     ends_s: list[float] = field(default_factory=list)
     by: type[errors.AutocapError] = errors.LeaseEnded
     refused: list[Exception] = field(default_factory=list)

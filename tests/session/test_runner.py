@@ -10,17 +10,15 @@ import pytest
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.controller.actions import Action, SetCaps
-from autocap.devices.base import Device
 from autocap.errors import DeviceError
 from autocap.events import Event
-from autocap.records import CapRange, GpuInfo, Reading, Sample, SensorInfo
-from autocap.session.roles import NoInbox, Order
+from autocap.records import CapRange, GpuInfo, Reading, Sample
+from autocap.session.roles import Decider, NoInbox, Order
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 
 GPU = GpuInfo(index=0, uuid="GPU-1", name="none", cap_range=CapRange(min_w=100.0, max_w=300.0, default_w=250.0))
 INTERVAL_S = 0.1
-SENSOR = SensorInfo(update_s=INTERVAL_S, window_s=0.0, settle_s=0.0)
 
 
 class Stall(VirtualClock):
@@ -38,7 +36,7 @@ class Stall(VirtualClock):
 
 
 @dataclass
-class Loop:
+class Loop(Decider):
     """Everything around a runner. put_back_at_s: when the watchdog has put the limits back. taking_s: of a reading.
     changed_at_s: when somebody else sets a limit."""
 
@@ -54,15 +52,10 @@ class Loop:
     caps_w: tuple[float, ...] = (200.0,)
     ended_because: str | None = None
     gpus: tuple[GpuInfo, ...] = (GPU,)
-    sensor: SensorInfo = SENSOR
-    kind: str = "none"
-    emulated: bool = False
-    driver: None = None
 
     def run(self, inbox: NoInbox | None = None) -> Runner:
-        device: Device = self
         runner = Runner(
-            clock=self.clock, sampler=LocalSampler(clock=self.clock, device=device, steps=lambda: None),
+            clock=self.clock, sampler=LocalSampler(clock=self.clock, device=self, steps=lambda: None),
             controller=self, job=self, sink=self, pace=self.pace, actuator=self, inbox=inbox,
             setters=lambda: self.setters(),
         )  # fmt: skip
@@ -107,9 +100,6 @@ class Loop:
     # The controller and the guardian.
 
     def feed(self, sample: Sample) -> list[Action]:
-        return []
-
-    def retune(self, t_s: float) -> list[Action]:
         return []
 
     def interrupted(self, t_s: float) -> list[Action]:

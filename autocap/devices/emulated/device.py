@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
-from autocap.devices.base import LimitPort, require_settable
+from autocap.devices.base import LimitPort, Tunable, require_settable
 from autocap.devices.emulated.activity import Activity
 from autocap.devices.emulated.duty_cycle import DutyCycle
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
 from autocap.errors import DeviceError, LimitRefused
 from autocap.job.processes import ProcessId
 from autocap.job.signals import deaf
-from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
+from autocap.records import CapRange, GpuInfo, Reading
 
 if TYPE_CHECKING:  # the watchdog needs `limits_from_outside` alone and must not wait for numpy
     from numpy.random import Generator
@@ -46,13 +46,12 @@ class _OperatingPoint:
     power_w: float
 
 
-class EmulatedDevice:
-    """One emulated GPU. It idles until `bind` gives it a job; `close` it, or the interpreter's exit does."""
+class EmulatedDevice(Tunable):
+    """One emulated GPU. It idles until `bind` gives it a job, from which on its UUID names that; `close` it, or the
+    interpreter's exit does."""
 
     kind = KIND
     emulated = True
-    driver = None
-    refusal = None
 
     def __init__(
         self,
@@ -72,7 +71,8 @@ class EmulatedDevice:
         self._sensor = PowerSensor(PRESETS["turing"], rng)
         self._default = self._point(profile.cap_range.default_w)
         self._asked = self._default
-        self._job: ProcessId | None = None
+        self.sensor = self._sensor.model.info()
+        self.gpus = self._named(KIND)
         self._job_ended = False
         self._duty = DutyCycle()
         self._activity = Activity()
@@ -86,15 +86,8 @@ class EmulatedDevice:
         """The caps of the profile; known before the job is."""
         return self._profile.cap_range
 
-    @property
-    def gpus(self) -> tuple[GpuInfo, ...]:
-        """The one device. Its uuid names the job, so emulated runs coexist; before `bind` it is just "emulated"."""
-        uuid = KIND if self._job is None else f"{KIND}-{self._job.pid}-{self._job.start_ticks}"
+    def _named(self, uuid: str) -> tuple[GpuInfo, ...]:
         return (GpuInfo(index=0, uuid=uuid, name=f"{self._profile.gpu_name} (emulated)", cap_range=self.cap_range),)
-
-    @property
-    def sensor(self) -> SensorInfo:
-        return self._sensor.model.info()
 
     def bind(self, job: ProcessId) -> None:
         """Let the process tree of `job` be the GPU's load from now on.
@@ -102,7 +95,7 @@ class EmulatedDevice:
         Raises DeviceError when a process of it is another user's, or when we are in it ourselves.
         """
         require_own(job)
-        self._job = job
+        self.gpus = self._named(f"{KIND}-{job.pid}-{job.start_ticks}")  # emulated runs coexist
         self._ticked_s = self._read_s = self._clock.now()
         atexit.register(self.close)
         play = (JobTree(job), job)
@@ -132,9 +125,6 @@ class EmulatedDevice:
             utilisation=self._activity.share(),
         )
         return (reading,)
-
-    def notes(self) -> tuple[str, ...]:
-        return ()
 
     def limits(self) -> LimitPort:
         """The setter. Raises DeviceError under `observe`, where there is none."""

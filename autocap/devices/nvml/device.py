@@ -7,7 +7,7 @@ from functools import cached_property
 import pynvml
 
 from autocap.clock import Clock
-from autocap.devices.base import Notes, require_settable
+from autocap.devices.base import Notes, Tunable, require_settable
 from autocap.devices.measured_windows import WINDOWS_S, sensor_of
 from autocap.devices.nvml.calls import NvmlError, offered, opened
 from autocap.devices.nvml.card import Card, PowerQuery
@@ -28,7 +28,7 @@ _HIGH_MINIMUM = 0.6  # of the highest limit: RTX 5090 400 of 600 W, RTX PRO 6000
 _INSTANT_SETTLE_S, _USAGE_SETTLE_S = 0.5, 2.0
 
 
-class NvmlDevice:
+class NvmlDevice(Tunable):
     """The GPUs of one job.
 
     library: stays open as long as this is used, and is closed by whoever opened it. uuids: which GPUs, in the order of
@@ -39,7 +39,6 @@ class NvmlDevice:
     """
 
     kind = "nvml"
-    emulated = False
 
     def __init__(
         self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool, watch_s: float = WATCH_S
@@ -47,7 +46,7 @@ class NvmlDevice:
         self._library, self._clock, self._observe = library, clock, observe
         inventory = {gpu.uuid: gpu for gpu in library.inventory()}
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
-        self.driver: str | None = self._found[0].driver
+        self.driver = self._found[0].driver
         self.gpus = tuple(_info(gpu) for gpu in self._found)
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
         self._notes = Notes()
@@ -75,7 +74,7 @@ class NvmlDevice:
 
     @property
     def reloads(self) -> int:
-        """As `Reloadable` has it."""
+        """As Tunable has it."""
         return opened.reloads
 
     def read(self) -> tuple[Reading, ...]:

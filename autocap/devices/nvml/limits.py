@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pynvml
 
-from autocap.devices.base import EnforcingPort, LimitVerifier, require_inside
+from autocap.devices.base import LimitPort, LimitVerifier, require_inside
 from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call, offered, opened
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
@@ -59,11 +59,11 @@ class HeldLimits(LimitVerifier):
 
     @property
     def reloads(self) -> int:
-        """As `Reloadable` has it."""
+        """As LimitPort has it."""
         return opened.reloads
 
     def default_w(self, uuid: str) -> float | None:
-        """As `ReloadablePort` has it."""
+        """As LimitPort has it."""
         return self.gpu(uuid).default_w()
 
     def verify(self, uuid: str, cap_w: float) -> None:
@@ -136,7 +136,7 @@ class Requester(Protocol):
         """Raises LimitRefused, or NvmlError for what may go well the next time."""
 
 
-class NvmlLimits(HeldLimits, EnforcingPort):
+class NvmlLimits(HeldLimits, LimitPort):
     """The same, to be set.
 
     alone: the library is closed with this port, and what counts is the requested limit; for putting limits back.
@@ -156,11 +156,11 @@ class NvmlLimits(HeldLimits, EnforcingPort):
         self._set(uuid, cap_w, self.problem)
 
     def request_w(self, uuid: str, cap_w: float) -> None:
-        """As `EnforcingPort` has it."""
+        """As LimitPort has it."""
         self._set(uuid, cap_w, self.refusal)
 
     def is_enforced(self, uuid: str, cap_w: float) -> bool:
-        """As `EnforcingPort` has it."""
+        """As LimitPort has it."""
         return self.problem(self.gpu(uuid), cap_w, None) is None
 
     def _set(self, uuid: str, cap_w: float, look: Look) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autocap.clock import Clock
-from autocap.devices.base import Notes, require_settable
+from autocap.devices.base import Notes, Tunable, require_settable
 from autocap.devices.permission import ROOT_FOR_FILES
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _BINDING, _FREE = 0.95, 0.90  # mean power over the limit, above which the cap holds the package down, and below not
 
 
-class RaplDevice:
+class RaplDevice(Tunable):
     """The packages of one job, and the energy of their memory.
 
     packages: in the order of the readings. clock: stamps the readings. observe: there is no setter, whatever is asked
@@ -28,8 +28,6 @@ class RaplDevice:
     """
 
     kind = "rapl"
-    emulated = False
-    driver = None
     sensor = SensorInfo(update_s=UPDATE_S, window_s=UPDATE_S, settle_s=2 * CAP_WINDOW_US / 1e6)
 
     def __init__(self, packages: Sequence[RaplPackage], clock: Clock, *, observe: bool) -> None:

@@ -6,7 +6,7 @@ Only the guardian, the watchdog and `autocap restore` hold one of these.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from autocap.devices.base import Setting, SettingsPort, require_inside
+from autocap.devices.base import LimitPort, Setting, require_inside
 from autocap.devices.powercap import find_packages
 from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
 from autocap.devices.rapl.packages import RaplPackage, uuid_of
@@ -15,7 +15,7 @@ from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
 
-class RaplLimits(SettingsPort):
+class RaplLimits(LimitPort):
     """The limits of some packages, by UUID.
 
     packages: that may be capped. limits: instead of theirs, where limits are only put back.
@@ -61,7 +61,7 @@ class RaplLimits(SettingsPort):
         self._require_held(uuid, cap_w, None)
 
     def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
-        """As SettingsPort has it: the window, the flag, and then the limit. Raises LimitRefused, ZoneError."""
+        """As LimitPort has it: the window, the flag, and then the limit. Raises LimitRefused, ZoneError."""
         limit = self._limit(uuid)
         if limit_w is None:
             now = {setting.name: setting for setting in limit.settings()}

@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
-from autocap.devices.base import LimitPort, require_inside
+from autocap.devices.base import LimitPort, Tunable, require_inside
 from autocap.devices.simulated.job import JobStretch, SimulatedJob
 from autocap.devices.simulated.node import CardView, LimitChange, NodeState, SimulatedNode, Stretch
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
-from autocap.records import GpuInfo, Reading, SensorInfo, StepReading
+from autocap.records import GpuInfo, Reading, StepReading
 
 Floats = NDArray[np.float64]
 
 _AHEAD_S = 4.0  # longer stretches cost less each second, and more when a limit is set in the middle of one
 
 
-class SimulatedDevice:
+class SimulatedDevice(Tunable):
     """GPUs that exist in the computer's memory only, all of them used by one training job.
 
     It also knows the truth that no real device tells: `true_energy_j` and `true_iterations`. The same seed and the
@@ -31,7 +31,6 @@ class SimulatedDevice:
 
     kind = "simulated"
     emulated = True
-    driver = None
 
     def __init__(self, clock: Clock, job: SimulatedJob, node: SimulatedNode | None = None, *, seed: int = 0) -> None:
         self._clock = clock
@@ -44,6 +43,7 @@ class SimulatedDevice:
         self._requested_w = [limit_w] * self._node.gpus
         self._changes = sorted(self._node.changes, key=lambda change: change.t_s)
         self._past = NodeState(job, self._node, self._enforced_w(limit_w), node_seed)
+        self.sensor = self._past.sensors[0].model.info()
         self._history: list[JobStretch] = []
         self._ends_s: list[float] = []  # of iterations, those of the stretch ahead included
         self._accepted = 0  # how many of them lie in the past
@@ -57,10 +57,6 @@ class SimulatedDevice:
         self._settle(clock.now())
 
     @property
-    def sensor(self) -> SensorInfo:
-        return self._past.sensors[0].model.info()
-
-    @property
     def job_ended(self) -> bool:
         """Whether the job's last iteration is done."""
         now_s = self._catch_up()
@@ -71,9 +67,6 @@ class SimulatedDevice:
         now_s = self._catch_up()
         assert self._ahead is not None  # caught up
         return tuple([self._reading(gpu, card, now_s) for gpu, card in enumerate(self._ahead.cards)])
-
-    def notes(self) -> tuple[str, ...]:
-        return ()
 
     def steps(self, t_s: float) -> StepReading | None:
         """The step counter at a time that has passed; `None` before the end of the first iteration."""
@@ -96,9 +89,6 @@ class SimulatedDevice:
     def limits(self) -> "SimulatedLimits":
         """The way to the limits, for the guardian alone."""
         return SimulatedLimits(self)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def true_energy_j(self, start_s: float, end_s: float) -> tuple[float, ...]:
         """What each GPU really used between two times that have passed, joules."""

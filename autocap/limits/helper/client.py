@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
-from autocap.devices.base import LimitVerifier, reloads_of
+from autocap.devices.base import LimitVerifier
 from autocap.devices.limit_steps import may_be_made
 from autocap.errors import (
     ActuatorUnavailable,
@@ -60,6 +60,8 @@ class RemoteGuardian(PeerGuardian):
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
     """
 
+    renewable = True
+
     def __init__(
         self,
         *,
@@ -72,13 +74,12 @@ class RemoteGuardian(PeerGuardian):
     ) -> None:
         super().__init__([gpu.uuid for gpu in gpus])
         self._verifier, self._connect, self._pause = verifier, connect, pause
-        self._reloads = reloads_of(verifier)  # as far as our own reading shows
+        self._reloads = verifier.reloads  # as far as our own reading shows
         self._back_within_s, self._called = back_within_s, called
         self._connection: Connection | None = None
         self._answered_s = 0.0  # when the last beat was, on the monotonic clock
         self._is_over = False  # the helper has ended the lease
         self._left_out: set[int] = set()
-        self.failed: int | None = None
 
     def __enter__(self) -> Self:
         self.original_w = self._lend(LEND_WITHIN_S)
@@ -93,22 +94,16 @@ class RemoteGuardian(PeerGuardian):
         self._drop()
 
     def rehearse(self) -> None:
-        """Have the limits requested that are there already: what is not permitted shows before a cap is tried.
-
-        Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
-        """
         with self._alone():
             self._carry_out(Op.REHEARSE, (), self.original_w)
 
     def _set(self, caps_w: tuple[float, ...]) -> None:
-        """Of a DeviceError `failed` tells the place of the device."""
         self.failed = None
         wanted_w = [None if place in self._left_out else cap_w for place, cap_w in enumerate(caps_w)]
         self._carry_out(Op.SET, caps_w, wanted_w)
 
     def leave_out(self, place: int) -> Restored:
-        """Have the limit found on one device put back, as `restore` does, and none set there any more. Raises
-        GuardError where the helper is gone, or of a version that cannot."""
+        """As LimitGuard has it. Raises GuardError where the helper is gone, or of a version that cannot."""
         (found,) = self._ask(Op.LEAVE_OUT, PutBack, devices=(self._uuids[place],)).restored
         self._left_out.add(place)
         return found
@@ -116,7 +111,7 @@ class RemoteGuardian(PeerGuardian):
     def _listen(self) -> bool:
         if self._connection is None:
             return False
-        before, self._reloads = self._reloads, reloads_of(self._verifier)
+        before, self._reloads = self._reloads, self._verifier.reloads
         self._put_back |= self._reloads != before
         try:
             self._exchange(self._connection)
@@ -125,7 +120,6 @@ class RemoteGuardian(PeerGuardian):
         return True
 
     def restore(self) -> tuple[Restored, ...]:
-        """Have the limits found on arrival put back; one that fails does not keep the others. Caps may be set again."""
         self._require_own_process()
         with self._alone():
             return self._restore()
@@ -144,8 +138,6 @@ class RemoteGuardian(PeerGuardian):
         return found
 
     def renew(self) -> None:
-        """Have the devices lent once more, after a lease has ended. Raises as `__enter__`, and GuardError where other
-        limits are found than before."""
         self._require_own_process()
         self._drop()
         try:

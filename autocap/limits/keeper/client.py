@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from autocap.devices import outside_limits
-from autocap.devices.base import LendableDevice, LimitVerifier, Tunable
+from autocap.devices.base import LimitVerifier, Tunable
 from autocap.errors import GuardError, LimitClamped
 from autocap.job.keeper import Keeper
 from autocap.limits.helper.client import RemoteGuardian
@@ -16,7 +16,7 @@ _CALLED = "the process with root's rights"
 
 def kept(root: Keeper, device: Tunable, gpus: Sequence[GpuInfo]) -> RemoteGuardian:
     """A guardian of some devices. Raises DeviceError where they have no setter."""
-    verifier = device.verifier() if isinstance(device, LendableDevice) else _Verifier(device)
+    verifier = device.verifier() or _Verifier(device)
     return RemoteGuardian(gpus=gpus, verifier=verifier, connect=partial(_connect, root), called=_CALLED)
 
 

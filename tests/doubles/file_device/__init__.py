@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.config import RunConfig
-from autocap.devices.base import CheckCaps
+from autocap.devices.base import CheckCaps, LimitPort
 from autocap.errors import LimitRefused, UsageError
 from autocap.job.processes import ProcessId
 from autocap.records import CapRange, GpuInfo
@@ -28,7 +28,7 @@ _MOST_LOOKS = 4000
 CAP_RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 
 
-class FileLimits:
+class FileLimits(LimitPort):
     """The setter; every set is logged with the PID that made it. While the file UUID.refuse exists, it refuses; while
     UUID.hang does, it hangs."""
 
@@ -43,9 +43,6 @@ class FileLimits:
         if Path(uuid + ".refuse").exists():
             raise LimitRefused(f"{uuid} takes no limit at the moment")
         put(uuid, cap_w)
-
-    def close(self) -> None:
-        pass
 
 
 class KeptLimits(FileLimits):

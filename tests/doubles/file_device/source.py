@@ -5,18 +5,15 @@ from pathlib import Path
 
 from autocap.clock import Clock
 from autocap.config import RunConfig
-from autocap.devices.base import CheckCaps
+from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 from autocap.records import GpuInfo, Reading, SensorInfo
 from tests.doubles.file_device import CAP_RANGE, FileLimits
 
 
-class FileDevice:
+class FileDevice(Tunable):
     kind = "file"
-    emulated = False
-    driver = None
-    refusal = None
     sensor = SensorInfo(update_s=0.02, window_s=0.0, settle_s=0.0)
 
     def __init__(self, path: Path, clock: Clock, observe: bool) -> None:
@@ -27,31 +24,19 @@ class FileDevice:
         limit_w = json.loads(self._path.read_text())["requested_w"]
         return (Reading(t_s=self._clock.now(), power_w=0.9 * limit_w, requested_w=limit_w, enforced_w=limit_w),)
 
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
     def limits(self) -> FileLimits:
         if self._observe:
             raise DeviceError("observed")
         return FileLimits()
 
-    def close(self) -> None:
-        pass
 
-
-class FileSource:
+class FileSource(DeviceSource):
     def __init__(self, config: RunConfig, clock: Clock, check: CheckCaps) -> None:
         path = Path(config.device.partition(":")[2])
         if not path.exists():
             raise DeviceUnavailable(f"there is no device {path}")
         self.known = FileDevice(path, clock, config.tune.observe)
         check(self.known.gpus)
-
-    def __enter__(self) -> "FileSource":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def ahead(self) -> FileDevice:
         return self.known

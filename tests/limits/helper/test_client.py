@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from autocap.devices.base import LimitVerifier
 from autocap.errors import (
     ActuatorAbsent,
     ActuatorUnavailable,
@@ -41,7 +42,7 @@ Script = Callable[[Request], Answer | Refusal | bytes | None]
 
 
 @dataclass
-class Reader:
+class Reader(LimitVerifier):
     """Reads the limit of the one device. verdict: what verifying it raises."""
 
     limit_w: float = 250.0

@@ -28,19 +28,23 @@ _MOST_STDERR = 1.0  # of what is hardly known
 class BudgetGuardian(PeerGuardian):
     """Has the devices of one job lent by the manager of a budget.
 
-    path: of the manager's socket. job: whose devices they are. ceiling_w: the highest cap for now, watts.
+    path: of the manager's socket. ceiling_w: the highest cap for now, watts.
 
     Entering raises NoBudget where no manager answers, DeviceLocked where another tuner has a device, and
     LimitNotPermitted where one is not lent.
     """
 
-    def __init__(self, *, gpus: Sequence[GpuInfo], path: Path, job: ProcessId | None) -> None:
+    def __init__(self, *, gpus: Sequence[GpuInfo], path: Path) -> None:
         super().__init__([gpu.uuid for gpu in gpus])
-        self._path = path
-        self._job_pid = os.getpid() if job is None else job.pid
+        self._path, self._job_pid = path, os.getpid()
         self._call: Call | None = None
         self._published: Known | None = None
         self.ceiling_w: float | None = None
+
+    def of(self, job: ProcessId | None) -> Self:
+        """The same, of the devices of a job."""
+        self._job_pid = self._job_pid if job is None else job.pid
+        return self
 
     def __enter__(self) -> Self:
         self._call = call([self._path])

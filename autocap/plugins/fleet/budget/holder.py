@@ -4,7 +4,7 @@ caps under it."""
 from contextlib import closing
 from pathlib import Path
 
-from autocap.devices.base import LendableDevice
+from autocap.devices.base import Tunable
 from autocap.errors import ActuatorDenied, PeerLost
 from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
@@ -12,7 +12,7 @@ from autocap.plugins.fleet.budget.words import Ask, Standing
 from autocap.session.actuating import Actuation
 
 
-def actuation(device: LendableDevice) -> Actuation | None:
+def actuation(device: Tunable) -> Actuation | None:
     """How a device is set under it; `None` where no budget holds any of its GPUs. Raises ActuatorDenied where it holds
     only some of them."""
     found = _standing()
@@ -28,12 +28,13 @@ def actuation(device: LendableDevice) -> Actuation | None:
             f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
             "all of them in --gpus"
         )
+    guardian = BudgetGuardian(gpus=device.gpus, path=path)
     return Actuation(
         name="budget",
         where=str(path),
         gpus=device.gpus,
-        has_ceilings=True,
-        guardian=lambda job: BudgetGuardian(gpus=device.gpus, path=path, job=job),
+        budget=guardian,
+        guardian=guardian.of,
         reason=f"a power budget of {standing.budget_w:g} W runs here",
     )
 

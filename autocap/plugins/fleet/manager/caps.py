@@ -3,25 +3,13 @@ counted in full; the others go on."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
 
 from autocap.devices.base import require_inside
 from autocap.errors import DeviceError, GuardError, LimitRefused
-from autocap.limits.guarded_limit import Restored
+from autocap.limits.guard import LimitGuard
 from autocap.limits.times import BEAT_APART_S
 from autocap.limits.together import done_aside
 from autocap.records import GpuInfo
-from autocap.session.roles import LimitGuard
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """A guard that can go on without one of its devices. failed: the place of the one at which the latest `set_caps`
-    raised a DeviceError, `None` where it was none."""
-
-    failed: int | None
-
-    def leave_out(self, place: int) -> Restored: ...
 
 
 class Caps:
@@ -77,10 +65,10 @@ class Caps:
         return True
 
     def fails(self, gpu: int, error: DeviceError) -> None:
-        """A GPU has failed. Raises the error where the guard cannot go on without it, or it was the last one."""
+        """A GPU has failed. Raises the error where it was the last one, and GuardError."""
         if not self.has(gpu):
             return
-        if not isinstance(self._guard, Divisible) or len(self.counted_w) + 1 == len(self._gpus):
+        if len(self.counted_w) + 1 == len(self._gpus):
             raise error
         one, found_w = self._gpus[gpu], self.found_w[gpu]
         if self._guard.leave_out(gpu).restored:
@@ -102,7 +90,7 @@ class Caps:
             try:
                 done_aside(lambda: self._guard.set_caps(caps_w), self._stay, BEAT_APART_S)
             except DeviceError as error:
-                if not isinstance(self._guard, Divisible) or self._guard.failed is None:
+                if self._guard.failed is None:
                     raise
                 self.fails(self._guard.failed, error)
             else:

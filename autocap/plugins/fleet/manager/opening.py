@@ -18,6 +18,7 @@ from autocap.devices.inventory import HoldableDevice, HoldableInventory, named
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.events import Event
 from autocap.job.keeper import keeper
+from autocap.limits.guard import LimitGuard
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
@@ -45,7 +46,6 @@ from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
-from autocap.session.roles import LimitGuard
 from autocap.version import __version__
 from autocap.wire import listening
 from autocap.wire.listening import NotListening

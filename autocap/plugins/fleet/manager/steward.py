@@ -11,6 +11,7 @@ from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice
 from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
+from autocap.limits.guard import LimitGuard
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
@@ -21,7 +22,6 @@ from autocap.plugins.fleet.manager.occupancy import Occupancy
 from autocap.plugins.fleet.manager.tenant import Lowering, Tenant, upper
 from autocap.records import CapRange, NodeReading, Reading
 from autocap.session.limit_watch import LimitWatch
-from autocap.session.roles import LimitGuard
 
 _ROUNDING_W = 1e-6
 _NEAR_W, _NEAR = 0.05, 0.001  # of a cap and of a slowdown that are to be said anew

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from autocap.devices.base import DeviceSource, LimitPort
+from autocap.devices.base import DeviceSource, LimitPort, Tunable
 from autocap.errors import DeviceError
 from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.protocol import Begin
@@ -17,10 +17,8 @@ _LOOK_S = 0.02
 _GPUS = "nvml"  # the kind of what an engine calls GPUs
 
 
-class ClusterDevice:
-    """What all agents have found, node by node in the order of their numbers. A `Tunable`."""
-
-    refusal = None
+class ClusterDevice(Tunable):
+    """What all agents have found, node by node in the order of their numbers."""
 
     def __init__(self, fleet: Fleet) -> None:
         every = fleet.found
@@ -29,7 +27,7 @@ class ClusterDevice:
         self.kind = _joined(found.kind for found in every)
         self.emulated = any(found.emulated for found in every)
         self.driver = _joined(found.driver for found in every if found.driver is not None) or None
-        self.gpus: tuple[GpuInfo, ...] = tuple(
+        self.gpus = tuple(
             replace(gpu, node=agent.name)
             for agent, found in zip(fleet.agents, every, strict=True)
             for gpu in found.gpus
@@ -58,9 +56,6 @@ class ClusterDevice:
     def notes(self) -> tuple[str, ...]:
         """Of all agents, with the node's name."""
         return self._fleet.notes()
-
-    def close(self) -> None:
-        """The agents are ended with their channel."""
 
     def limits(self) -> LimitPort:
         """Raises DeviceError: each node's agent has its own."""

@@ -38,7 +38,6 @@ class ClusterGuardian(PeerGuardian):
         self._fleet.do(Deed.END, to=self._fleet.reachable)
 
     def rehearse(self) -> None:
-        """Have the limits requested that are there already. Raises as `set_caps`."""
         self._carry_out(Deed.REHEARSE)
 
     def _set(self, caps_w: tuple[float, ...]) -> None:

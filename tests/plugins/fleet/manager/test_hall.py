@@ -201,7 +201,7 @@ def test_where_nobody_listens_there_is_no_budget(tmp_path: Path) -> None:
 
 def guardian(meeting: Meeting, *gpus: int) -> BudgetGuardian:
     device: NvmlDevice = meeting.stage.stand.device(gpus=gpus)
-    return BudgetGuardian(gpus=device.gpus, path=meeting.path, job=own_identity())
+    return BudgetGuardian(gpus=device.gpus, path=meeting.path).of(own_identity())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")

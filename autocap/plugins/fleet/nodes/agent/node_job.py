@@ -8,13 +8,13 @@ from autocap.clock import Clock
 from autocap.devices.base import PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.limits import Restored
+from autocap.limits.guard import LimitGuard
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
 from autocap.plugins.fleet.nodes.protocol import Found
 from autocap.plugins.fleet.nodes.rows import Row
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from autocap.session.caps import limits_found
-from autocap.session.roles import LimitGuard
 from autocap.session.sampling import LocalSampler
 
 

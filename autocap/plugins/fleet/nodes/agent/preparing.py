@@ -100,7 +100,7 @@ class Preparation:
                 raise DeviceError(device.refusal)
             yield now()
             ready.way = actuation(begin.actuator, device)
-            if ready.way.has_ceilings:
+            if ready.way.budget is not None:
                 raise DeviceError(
                     f"{ready.way.reason}, under which a job on several nodes is not tuned as one; end the budget, or "
                     "tune without --nodes"

@@ -1,0 +1,103 @@
+"""What guards the limits of a job's devices: `Guardian`, or `PeerGuardian`, where another process does the work."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+from autocap.errors import GuardError
+from autocap.limits.guarded_limit import Restored
+
+
+class Actuator(ABC):
+    """Sets caps, guarded. renewable: where limits are lent no more, they may be lent again."""
+
+    renewable = False
+
+    @abstractmethod
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Request a cap of each device, watts, and see that it holds.
+
+        Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
+        LimitRefused where a device does not take it, or it is not permitted. The others may have their cap; `restore`
+        covers all.
+        """
+
+    @abstractmethod
+    def beat(self) -> bool:
+        """Say that all is well; at least every half second. Blocks for a moment at most.
+
+        Returns whether limits were, or may have been, put back since the last beat, as we seemed to hang or their guard
+        was lost: then set the caps again. Raises GuardError, once, where nobody guards them any more; they are back by
+        then, or soon are.
+        """
+
+    @abstractmethod
+    def restore(self) -> Sequence[Restored] | None:
+        """Put the limits found on arrival back; what became of each, `None` where that is not told. One that fails does
+        not keep the others. Caps may be set again."""
+
+    def renew(self) -> None:
+        """Where `renewable`: have the devices lent once more, after they were lent no more. Raises as entering does,
+        and GuardError where other limits are found than before."""
+        raise NotImplementedError
+
+
+class LimitGuard(Actuator):
+    """Guards limits from `__enter__` to `__exit__`. To be used from one thread; but while limits are set in one, `beat`
+    and `restore` may be called from another.
+
+    uuids: the devices, in the order of all caps given and limits returned. original_w: the requested limits found on
+    arrival, watts; `None` where one cannot be read (none is set there). failed: the place of the device at which the
+    latest set raised a DeviceError; `None` where it was none.
+
+    Entering raises AutocapError where they cannot be guarded; then nothing was set.
+    """
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._uuids, self._pid = tuple(uuids), os.getpid()
+        self._notes: list[str] = []
+        self.original_w: tuple[float | None, ...] = ()
+        self.failed: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What happened that the user should know: sentences, the oldest first."""
+        return tuple(self._notes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if os.getpid() == self._pid:  # a forked child unwinds its parent's stack; nothing of this is its own
+            self._end()
+
+    @abstractmethod
+    def rehearse(self) -> None:
+        """Request the limits that are there already: what is not permitted shows before a cap is tried. Raises as
+        `set_caps`."""
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        if len(caps_w) != len(self.original_w):
+            raise ValueError(f"{len(caps_w)} caps for {len(self.original_w)} guarded devices")
+        self._set(tuple(map(float, caps_w)))
+
+    @abstractmethod
+    def restore(self) -> Sequence[Restored]: ...
+
+    def leave_out(self, place: int) -> Restored:
+        """Put the limit found on one device back, as `restore` does, and set none there any more: where we set limits,
+        or have a helper set them. Raises GuardError."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _set(self, caps_w: tuple[float, ...]) -> None:
+        """As `set_caps`, of as many as there are devices."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Put the limits back, and guard them no more."""
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise GuardError(f"the guardian belongs to PID {self._pid}, not to its forked child {os.getpid()}")
