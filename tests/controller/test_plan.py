@@ -29,6 +29,7 @@ WRONG, CHANGED = (
     steps.Doubted(cap_w=180.0, why="it is off"),
     steps.JobSeemsChanged(why="+12 % time", sure=True, then_w=180.0),
 )
+NO_CAP = steps.Recommended(cap_w=260.0, is_no_cap=True)
 BETTER, SLOW = Ruling.BETTER, Ruling.TOO_SLOW
 # What has happened, what the row says beside it, and what is known then.
 CASES: list[tuple[Happened, str, Known, type]] = [
@@ -135,6 +136,76 @@ def test_the_page_has_the_same_table() -> None:
 def test_all_that_may_happen_and_all_there_is_to_do_is_in_it() -> None:
     assert {type(happened) for happened, _, _, _ in CASES} == set(get_args(Happened))
     assert {expected for _, _, _, expected in CASES} == set(get_args(Step))
+
+
+@pytest.mark.parametrize(
+    ("during", "allowed", "holds", "expected"),
+    [
+        (During.TRIAL, True, False, steps.Continue),
+        (During.TRIAL, False, True, steps.AskForCap),
+        (During.SAVING_UP, True, False, steps.TryCap),
+        (During.SAVING_UP, False, True, steps.AskForCap),
+        (During.BASELINE_BEFORE_TRIAL, True, True, steps.Continue),
+        (During.BASELINE_BEFORE_TRIAL, True, False, steps.TryCap),
+        (During.BASELINE_BEFORE_TRIAL, False, True, steps.AskForCap),
+        (During.BASELINE_ALONE, True, True, steps.Continue),
+        (During.BASELINE_ALONE, True, False, steps.AskForCap),
+        (During.CONFIRMATION, True, True, steps.Continue),
+        (During.CONFIRMATION, True, False, steps.AskForCap),
+        (During.CONFIRMATION, False, True, steps.AskForCap),
+        (During.PER_GPU, True, False, steps.Continue),
+        (During.PER_GPU, False, True, steps.KeepByCurve),
+        (During.WAIT, True, True, steps.RestartAtNewLimits),
+        (During.NOTHING, True, True, steps.RestartAtNewLimits),
+    ],
+)
+def test_what_a_moved_ceiling_leaves_of_what_is_under_way(
+    during: During, allowed: bool, holds: bool, expected: type
+) -> None:
+    step = next_step(Known(baseline_holds=holds), CeilingMoved(during=during, cap_w=180.0, allowed=allowed))
+    assert type(step) is expected
+
+
+def test_a_baseline_goes_on_under_a_ceiling_that_leaves_its_limits_as_they_are() -> None:
+    moved = CeilingMoved(during=During.BASELINE, other_limits=False)
+    assert isinstance(next_step(Known(), moved), steps.Continue)
+
+
+def test_a_search_that_ended_by_its_curve_goes_on_where_the_ceiling_has_risen() -> None:
+    assert isinstance(next_step(Known(), CeilingMoved(during=During.HOLD, may_search_on=True)), steps.AskForCap)
+
+
+def test_where_other_caps_may_be_asked_for_a_trial_that_has_not_begun_is_asked_for_anew() -> None:
+    moved = CeilingMoved(during=During.SAVING_UP, cap_w=180.0, other_grid=True)
+    assert isinstance(next_step(Known(), moved), steps.AskForCap)
+
+
+def test_a_trial_is_announced_once_however_often_it_waits_for_savings() -> None:
+    assert next_step(Known(), steps.Asked(cap_w=180.0)) == steps.TryCap(cap_w=180.0)
+    again = steps.TryCap(cap_w=180.0, announced=True)
+    assert next_step(Known(), steps.SavingsSpent(cap_w=180.0)) == again
+    assert next_step(Known(), CeilingMoved(during=During.SAVING_UP, cap_w=180.0)) == again
+
+
+def test_the_baseline_of_a_search_is_rough_only_where_it_was_a_first_look() -> None:
+    assert next_step(Known(), steps.RoughBaseline()) == steps.SetUpSearch(rough=True)
+    assert next_step(Known(), steps.FirstBaselineEnded()) == steps.SetUpSearch(rough=False)
+
+
+@pytest.mark.parametrize(
+    ("known", "unsure"),
+    [(Known(), False), (Known(is_blind=True), True), (Known(has_slowdown_limit=True), True)],
+)
+def test_where_caps_were_left_out_a_later_search_may_find_one(known: Known, unsure: bool) -> None:
+    step = next_step(known, steps.Recommended(cap_w=None))
+    assert isinstance(step, steps.KeepNone)
+    assert step.unsure is unsure
+
+
+def test_what_is_already_the_best_is_named() -> None:
+    found, given = (next_step(Known(is_bound=bound, is_blind=True), NO_CAP) for bound in (False, True))
+    assert found == steps.KeepNone(why="the limit found on arrival is already the best", unsure=False)
+    assert given == steps.KeepNone(why="what the budget gives is already the best", unsure=False)
 
 
 FLAGS = (
