@@ -8,10 +8,15 @@ arrival, where every iteration earns X τ₀.
 
 import math
 
+from autocap.controller.context import StepContext
+from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 from autocap.events import Tally
 from autocap.measurement.totals import RunningTotals
 from autocap.records import Measurement, Trial
+
+_SPENT = "the slowdown that --max-slowdown allows so far is used up"
+_DEAR = "it costs more time than the ceiling of the budget does"
 
 
 class SlowdownBudget:
@@ -114,6 +119,71 @@ class SlowdownBudget:
         if known and known[0][0] < anchor_w:
             anchor_w, anchor = known[0]
         return max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
+
+
+class TrialCosts:
+    """What the trials of a search may cost the job in time. Under a ceiling below the limits found that is hardly more
+    than what would be held without them; a trial of the ceiling itself costs nothing beside that."""
+
+    def __init__(self, budget: SlowdownBudget, search: Search, context: StepContext) -> None:
+        self._budget, self._search, self._context = budget, search, context
+        self._under: SlowdownBudget | None = None  # a ceiling
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
+        return self._budget.saved_s(self._context.now_s)
+
+    def meanwhile(self, cap_w: float) -> tuple[float, ...] | None:
+        """The caps to hold, watts, until the job has saved up what the trial of a cap will cost; `None` once it has."""
+        if cap_w != self._search.top_w:
+            self._heed_ceiling()
+        now_s = self._context.now_s
+        short = [one for one in self._of(cap_w) if one.saved_s(now_s) < one.needed_s(cap_w)]
+        if not short:
+            return None
+        return self._context.uncapped_w if self._budget in short else self._context.every(self._best_w)
+
+    def overspent(self, cap_w: float) -> str | None:
+        """Why the trial of a cap is to end that has cost the job all it had saved up; `None` where it has not."""
+        if all(one.saved_s(self._context.now_s) >= 0 for one in self._of(cap_w)):
+            return None
+        return _SPENT if self.saved_s < 0 else _DEAR
+
+    def cut(self, cap_w: float) -> None:
+        """As a budget has it."""
+        for budget in self._of(cap_w):
+            budget.cut(cap_w)
+
+    def learn(self, trial: Trial) -> None:
+        for budget in self._all:
+            budget.learn(trial)
+
+    def forget(self, cap_w: float) -> None:
+        for budget in self._of(cap_w):
+            budget.forget(cap_w)
+
+    @property
+    def _all(self) -> tuple[SlowdownBudget, ...]:
+        return (self._budget,) if self._under is None else (self._budget, self._under)
+
+    def _of(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
+        return () if cap_w == self._search.top_w else self._all
+
+    @property
+    def _best_w(self) -> float:
+        """The best cap under the ceiling by all that is known, watts."""
+        return self._search.curve.best_w(max(self._context.uncapped_w), self._search.metric)
+
+    def _heed_ceiling(self) -> None:
+        if not self._context.is_bound:
+            self._under = None
+            return
+        held = self._search.curve.expected(self._best_w)
+        if self._under is None:
+            self._under = self._budget.under_ceiling(held, self._context.now_s)
+        else:
+            self._under.beside(held, self._context.now_s)
 
 
 def _trained(tally: Tally) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from autocap.config import TuneConfig
 from autocap.controller import bounded, steps
 from autocap.controller.actions import Keep, Kept
 from autocap.controller.announcing import Announcer
-from autocap.controller.budget import SlowdownBudget
+from autocap.controller.budget import SlowdownBudget, TrialCosts
 from autocap.controller.comparison import (
     WINDOW_ERROR,
     WINDOW_TIME_ERROR,
@@ -42,8 +42,6 @@ _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a ca
 _CLOSE_S = 240.0  # a window that is to have a small error
 _ROUNDS_BESIDE_OTHERS = 3  # of a confirmation where a burst of other work may take up a window
 _MOST_AGAIN = 3  # a search that a confirmation sends on
-_SPENT = "the slowdown that --max-slowdown allows so far is used up"
-_DEAR = "it costs more time than the ceiling of the budget does"
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -77,12 +75,10 @@ class Exploration:
     ) -> None:
         self.search = search
         self._config, self._prober, self._context = config, prober, context
-        self._progress, self._budget = progress, budget
+        self._progress, self._budget, self._costs = progress, budget, TrialCosts(budget, search, context)
         self._begun_s, self._fresh_s = context.now_s, stretch * _FRESH_S
-        self._doubts, self._revisits = (
-            Doubts(search),
-            Revisits(stretch, context.now_s, patience=_PATIENCE if rough else 1.0),
-        )
+        self._doubts = Doubts(search)
+        self._revisits = Revisits(stretch, context.now_s, patience=_PATIENCE if rough else 1.0)
         self._under_way: UnderWay = None
         self._saves_up = False  # for the trial that is under way, at the limit found on arrival
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
@@ -97,7 +93,6 @@ class Exploration:
         self._doubt: tuple[float, Doubt] | None = None  # of a cap, watts, to be told
         self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
         self._ended_at_w: float | None = None  # the ceiling under which it ended by its curve
-        self._under: SlowdownBudget | None = None  # while the limits found may not hold
 
     def known(self, known: Known) -> Known:
         """The same, with what the search adds to it."""
@@ -191,9 +186,11 @@ class Exploration:
         if isinstance(self._under_way, steps.TryCap) and self._saves_up:
             self._start_trial(self._under_way.cap_w)
         result = self._prober.add(metered)
-        if result is None and metered.marks and self._overspent():
+        cap_w = self._trying_w if metered.marks else None
+        overspent = None if result is not None or cap_w is None else self._costs.overspent(cap_w)
+        if overspent is not None:
             self._is_cut = True
-            result = self._prober.cut(_SPENT if self._budget.saved_s(self._context.now_s) < 0 else _DEAR)
+            result = self._prober.cut(overspent)
         return None if result is None else self._ended(result)
 
     def _ended(self, result: ProbeResult) -> Happened:
@@ -215,7 +212,7 @@ class Exploration:
     @property
     def saved_s(self) -> float:
         """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
-        return self._budget.saved_s(self._context.now_s)
+        return self._costs.saved_s
 
     @property
     def is_anchored(self) -> bool:
@@ -274,12 +271,8 @@ class Exploration:
             return
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
-        self._learn(trial)
+        self._costs.learn(trial)
         self.search.tell(trial)
-
-    def _learn(self, trial: Trial) -> None:
-        for budget in (self._budget,) if self._under is None else (self._budget, self._under):
-            budget.learn(trial)
 
     @property
     def is_unfinished(self) -> bool:
@@ -338,58 +331,22 @@ class Exploration:
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        if cap_w != self.search.top_w:
-            self._heed_cost()
-        short = [one for one in self._budgets(cap_w) if one.saved_s(self._context.now_s) < one.needed_s(cap_w)]
-        self._saves_up = bool(short)
-        if short:
+        meanwhile_w = self._costs.meanwhile(cap_w)
+        self._saves_up = meanwhile_w is not None
+        if meanwhile_w is not None:
             self._prober.rest()
-            self._context.set(self._context.uncapped_w if self._budget in short else self._context.every(self._best_w))
+            self._context.set(meanwhile_w)
             return
-        self._context.set(self._context.every(cap_w))
+        caps_w, search = self._context.every(cap_w), self.search
+        self._context.set(caps_w)
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
-        rules = replace(self.search.rules(cap_w, self._paced), level=self._rough and not self.search.history)
-        self._prober.start(
-            self._context.every(cap_w),
-            self.search.cost,
-            rules,
-            hopeless=self.search.hopeless,
-            decided=self.search.decided,
-        )
-
-    def _overspent(self) -> bool:
-        """Whether the trial under way has cost the job all the time it had saved up."""
-        cap_w = self._trying_w
-        return cap_w is not None and any(one.saved_s(self._context.now_s) < 0 for one in self._budgets(cap_w))
-
-    def _budgets(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
-        """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that."""
-        if cap_w == self.search.top_w:
-            return ()
-        return (self._budget,) if self._under is None else (self._budget, self._under)
-
-    @property
-    def _best_w(self) -> float:
-        """The best cap under the ceiling by all that is known, watts."""
-        return self.search.curve.best_w(max(self._context.uncapped_w), self.search.metric)
-
-    def _heed_cost(self) -> None:
-        """Under a ceiling below the limit found trials are to cost hardly more time than what would be held without
-        them."""
-        if not self._context.is_bound:
-            self._under = None
-            return
-        held = self.search.curve.expected(self._best_w)
-        if self._under is None:
-            self._under = self._budget.under_ceiling(held, self._context.now_s)
-        else:
-            self._under.beside(held, self._context.now_s)
+        rules = replace(search.rules(cap_w, self._paced), level=self._rough and not search.history)
+        self._prober.start(caps_w, search.cost, rules, hopeless=search.hopeless, decided=search.decided)
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Happened:
         if result.measurement is None and self._is_cut:
             self._is_cut = False
-            for budget in self._budgets(cap_w):
-                budget.cut(cap_w)
+            self._costs.cut(cap_w)
             return steps.SavingsSpent(cap_w=cap_w)
         self._is_cut = False
         trial = result.as_trial(cap_w, self._progress.trouble)
@@ -403,7 +360,7 @@ class Exploration:
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried(may_wander=self._prober.may_wander)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
-        self._learn(trial)
+        self._costs.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._context.now_s, trial.measurement)
@@ -446,12 +403,10 @@ class Exploration:
     def _withdraw(self, cap_w: float, why: str) -> None:
         """What was measured of a cap does not count any more."""
         self._trial = None
-        self._context.announce(
-            events.TrialWithdrawn(t_s=self._context.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why)
-        )
+        now_s, since_s = self._context.now_s, self._begun_s
+        self._context.announce(events.TrialWithdrawn(t_s=now_s, cap_w=cap_w, since_s=since_s, reason=why))
         self.search.withdraw(cap_w)
-        for budget in self._budgets(cap_w):
-            budget.forget(cap_w)
+        self._costs.forget(cap_w)
         self._doubts.withdrawn(cap_w)
 
     def _keep_by_curve(self) -> Happened:
