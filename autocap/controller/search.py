@@ -51,7 +51,7 @@ class Search:
         self._problem = self.known.problem  # of the strategy
         self._strategy = self._made(self._problem)
         self._predicted: tuple[object, tuple[Prediction, ...]] | None = None  # and from what
-        self._drawn: tuple[Known, KnownCurve] | None = None
+        self._drawn: tuple[object, KnownCurve] | None = None  # the same
 
     @property
     def metric(self) -> Metric:
@@ -174,9 +174,10 @@ class Search:
     @property
     def curve(self) -> KnownCurve:
         """All that is known of the caps, those included that may not be asked for now."""
-        if self._drawn is None or self._drawn[0] is not self.known:
-            expected = self._expected()
-            self._drawn = self.known, self.known.curve(expected)
+        known = self.known
+        basis = known.shown, known.close, known.held, known.metric
+        if self._drawn is None or self._drawn[0] != basis:
+            self._drawn = basis, known.curve(self._expected())
         return self._drawn[1]
 
     def _expected(self) -> tuple[Prediction, ...]:
