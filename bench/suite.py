@@ -18,6 +18,7 @@ from autocap.errors import UsageError
 from autocap.records import Measurement
 from autocap.reports.summary.record import ChosenSummary, DeviceSummary, Totals, VersusBaseline
 from autocap.strategies import registry
+from autocap.strategies.options import options_of
 from autocap.wire.codec import decode
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
@@ -173,11 +174,7 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
 def _ready_strategies() -> list[str]:
     """The built-in strategies that need no option."""
     factories = {name: registry.find(name) for name in registry.BUILTIN}
-    return [
-        name
-        for name, factory in factories.items()
-        if not any(option.required for option in getattr(factory, "OPTIONS", ()))
-    ]
+    return [name for name, factory in factories.items() if not any(option.required for option in options_of(factory))]
 
 
 def _parser() -> argparse.ArgumentParser:

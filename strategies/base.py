@@ -21,7 +21,7 @@ import numpy as np
 
 from autocap.errors import StrategyError
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialLength, TrialState
+from autocap.records import Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategies.findings import Finding, find_out
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
@@ -32,7 +32,9 @@ _WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of th
 
 
 class StrategyLike(Protocol):
-    """What the controller needs of a strategy; a plug-in need not inherit from Strategy."""
+    """What the controller needs of a strategy; a plug-in need not inherit from Strategy. Of what that has besides,
+    `explain`, `predict`, `expect`, `expected_loss`, `expected_trials` and `trial_length` are used of one that has them.
+    """
 
     def ask(self) -> float | None:
         """The next cap to try, watts, on the grid; `None` when the search is over."""
@@ -42,15 +44,6 @@ class StrategyLike(Protocol):
 
     def recommend(self) -> float | None:
         """The cap to keep, one that was measured; `None` when no trial succeeded."""
-
-    # A strategy may also have
-    #     explain() -> str | None: what it expects of the cap it recommends, for the log;
-    #     predict() -> Sequence[Prediction]: what it expects of caps that were not measured, for the report;
-    #     expect() -> Sequence[Prediction]: the same of those that were measured as well;
-    #     expected_loss() -> tuple[float, float] | None: how much more it expects the cap it recommends to cost than the
-    #         best of all, relative to the best, and the standard deviation of that, for `bench strategies`;
-    #     expected_trials: int | None: how many trials a search is likely to take, for the progress shown of it;
-    #     trial_length: TrialLength: how long its trials last, none of them pruned, if not as the run's settings say.
 
 
 class Strategy(ABC):
@@ -63,7 +56,7 @@ class Strategy(ABC):
 
     findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
     counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
-    trial_length: of a subclass whose trials end by a rule of its own; `None` leaves it to the run's settings.
+    trial_length: how long trials last, none of them pruned; `None` leaves that to the run's settings.
     """
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
@@ -95,12 +88,27 @@ class Strategy(ABC):
 
     @property
     def expected_trials(self) -> int | None:
-        """How many trials the search is likely to take, repeats left out; `None` where nobody can tell.
-
-        Of a strategy with an option `trials` that is the most.
-        """
+        """How many trials the search is likely to take, repeats left out, for the progress shown of it; `None` where
+        nobody can tell. Of a strategy with an option `trials` that is the most."""
         most = self.options.get("trials")
         return most if isinstance(most, int) else None
+
+    def explain(self) -> str | None:
+        """What it expects of the cap it recommends, for the log; `None` where it has nothing to say."""
+        return None
+
+    def predict(self) -> Sequence[Prediction]:
+        """What it expects of caps that were not measured, for the report."""
+        return ()
+
+    def expect(self) -> Sequence[Prediction]:
+        """The same of those that were measured as well."""
+        return self.predict()
+
+    def expected_loss(self) -> tuple[float, float] | None:
+        """How much more it expects the cap it recommends to cost than the best of all, relative to the best, and the
+        standard deviation of that, for `bench strategies`; `None` where it does not say."""
+        return None
 
     @abstractmethod
     def _next(self) -> float | None:

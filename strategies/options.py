@@ -2,6 +2,7 @@
 
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autocap.config.values import LARGEST, number_or_none, plain, shown, truth
@@ -55,3 +56,8 @@ class Option:
                 f"strategy option {self.name} is {shown(text)}; it takes a finite number {bounds}".rstrip()
             )
         return self.kind(text)
+
+
+def options_of(factory: Callable[..., object]) -> tuple[Option, ...]:
+    """Those of a strategy's class, or whatever is called like one."""
+    return getattr(factory, "OPTIONS", ())

@@ -15,7 +15,7 @@ from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.options import Option, OptionScalar
+from autocap.strategies.options import OptionScalar, options_of
 from autocap.strategies.shape import SHAPE, complaints
 from autocap.text import did_you_mean
 
@@ -95,7 +95,7 @@ def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) ->
 
     Raises UsageError for an option that it does not have, with those it has, and for a required one that is missing.
     """
-    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
+    table = options_of(factory)
     options = {option.name: option for option in table}
     values = {option.name: option.default for option in table}
     for name, text in given:
@@ -118,9 +118,8 @@ def allowed_now(
 ) -> dict[str, OptionScalar]:
     """The options for a search to which a ceiling, or the devices' own steps, leave some caps of the grid: where one
     names another, the next below stands for it, or the lowest of them."""
-    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
     values = dict(options)
-    for option in table:
+    for option in options_of(factory):
         cap_w = values[option.name]
         if option.is_cap and isinstance(cap_w, int | float) and cap_w in grid and cap_w not in caps:
             values[option.name] = max((one_w for one_w in caps if one_w < cap_w), default=caps[0])
@@ -129,6 +128,5 @@ def allowed_now(
 
 def required_caps(factory: StrategyFactory, options: Mapping[str, OptionScalar]) -> tuple[float, ...]:
     """The caps, watts, that options of kind "cap" name: they must be on the grid, whatever its step."""
-    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
-    named = (options[option.name] for option in table if option.is_cap)
+    named = (options[option.name] for option in options_of(factory) if option.is_cap)
     return tuple(float(cap_w) for cap_w in named if isinstance(cap_w, int | float))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 
-from autocap.strategies.options import Option
+from autocap.strategies.options import Option, options_of
 
 _ARGUMENTS = ("grid", "metric", "baseline", "rng", "history", "options")
 _METHODS = {"ask": (), "tell": ("trial",), "recommend": ()}  # and what each is called with
@@ -15,7 +15,7 @@ SHAPE = (
 
 def complaints(factory: Callable[..., object]) -> list[str]:
     """What a strategy's class, or whatever is called like one, lacks; each as a clause."""
-    found = [*_of_call(factory), *_of_options(getattr(factory, "OPTIONS", ()))]
+    found = [*_of_call(factory), *_of_options(options_of(factory))]
     if inspect.isclass(factory):
         found += _of_methods(factory)
     return found

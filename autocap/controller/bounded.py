@@ -13,6 +13,7 @@ from autocap.metrics import Metric
 from autocap.records import GpuEnergy, Measurement, Trial, TrialState
 
 BESIDE = 0.02  # of a cap: a ceiling that moves by less is the same one; budgets move by a watt or two all the time
+NEAR = 1 - BESIDE / 2  # of a ceiling: from there on a cap counts as it
 _LEAST_SLOWER = 1e-9
 WORSE = "worse than the baseline"
 MOVED = "the budget gives other watts now"
@@ -58,3 +59,11 @@ def as_now(trial: Trial, refuted: Collection[str]) -> Trial:
     if trial.state is TrialState.PRUNED and trial.measurement is not None and trial.reason in refuted:
         return replace(trial, state=TrialState.COMPLETE, reason=None)
     return trial
+
+
+def at_ceiling(trial: Trial, ceiling_w: float) -> Trial:
+    """A trial of a cap just below a ceiling, watts, as of that."""
+    if not NEAR * ceiling_w <= trial.cap_w < ceiling_w:
+        return trial
+    shown = trial.measurement and replace(trial.measurement, cap_w=(ceiling_w,) * len(trial.measurement.cap_w))
+    return replace(trial, cap_w=ceiling_w, measurement=shown)

@@ -24,7 +24,7 @@ _BETWEEN = 0.25  # of the way from one point to the next: the error that a strai
 _LEAST = 1e-6  # an error: nothing is certain
 _FAR = 0.95  # of the highest cap: from a point that much lower on, the slope at the top is known
 _LENGTH = 0.15  # of ln cap, over which what a strategy has fitted is off alike
-_USUAL = (-0.35, 0.55)  # slopes of ln time and ln energy, where there is no such point
+_USUAL: tuple[float, ...] = (-0.35, 0.55)  # slopes of ln time and ln energy, where there is no such point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +111,10 @@ class KnownCurve:
         if same_limit(found_w, top.cap_w) or found_w < top.cap_w:
             return asked
         near = next((one for one in reversed(self.points[:-1]) if one.cap_w < _FAR * top.cap_w), None)
-        slopes = (
-            _USUAL
-            if near is None
-            else tuple(math.log(of(top) / of(near)) / math.log(top.cap_w / near.cap_w) for of in (_time, _energy))
-        )
+        slopes = _USUAL
+        if near is not None:
+            ratios = top.time / near.time, top.energy / near.energy
+            slopes = tuple(math.log(ratio) / math.log(top.cap_w / near.cap_w) for ratio in ratios)
         time, energy = (math.exp(slope * math.log(found_w / top.cap_w)) for slope in slopes)
         off_time, off_energy = (abs(math.log(ratio)) / 2 for ratio in (time, energy))
         last = replace(top, cap_w=found_w, time=top.time * time, energy=top.energy * energy)
@@ -174,14 +173,6 @@ class KnownCurve:
         return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
 
 
-def _time(one: Prediction) -> float:
-    return one.time
-
-
-def _energy(one: Prediction) -> float:
-    return one.energy
-
-
 def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
     way = math.log(cap_w / below.cap_w) / math.log(above.cap_w / below.cap_w)
     middle = 4 * way * (1 - way) * _BETWEEN
@@ -204,13 +195,13 @@ def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
 
 def _against(baseline: Measurement, shown: Measurement) -> Prediction:
     """A measurement over the baseline, the errors of both included; of the baseline itself, nearly certain."""
-    if shown is baseline:
-        return replace(_over(baseline, shown), energy_rel_stderr=_LEAST, period_rel_stderr=_LEAST)
     own = _over(baseline, shown)
+    if shown is baseline:
+        return replace(own, energy_rel_stderr=_LEAST, period_rel_stderr=_LEAST)
     return replace(
         own,
-        energy_rel_stderr=max(_LEAST, math.hypot(own.energy_rel_stderr, baseline.energy_rel_stderr)),
-        period_rel_stderr=max(_LEAST, math.hypot(own.period_rel_stderr, baseline.period_rel_stderr)),
+        energy_rel_stderr=math.hypot(own.energy_rel_stderr, baseline.energy_rel_stderr),
+        period_rel_stderr=math.hypot(own.period_rel_stderr, baseline.period_rel_stderr),
     )
 
 

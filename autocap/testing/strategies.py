@@ -13,6 +13,7 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
+from autocap.strategies.checked import CheckedStrategy
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import StrategyFactory, option_values
 from autocap.strategies.shape import complaints
@@ -104,13 +105,13 @@ class StrategyContract:
         assert found.kept_w is None or found.kept_w in complete, "only what was measured to the end is recommended"
         assert found.kept_w is None or type(found.kept_w) is float
         assert strategy.recommend() == found.kept_w, "recommending changes nothing"
-        predicted = [one.cap_w for one in getattr(strategy, "predict", tuple)()]
+        checked = CheckedStrategy(lambda: strategy, grid)
+        predicted = [one.cap_w for one in checked.predict()]
         assert len(predicted) == len(set(predicted))
         assert set(predicted) <= set(grid) - {trial.cap_w for trial in found.trials if trial.cost is not None}, (
             "what was measured is not predicted"
         )
-        expected = getattr(strategy, "expected_trials", None)
-        assert expected is None or (type(expected) is int and expected > 0)
+        assert checked.expected_trials is None or checked.expected_trials > 0
 
     @every_metric
     @every_curve

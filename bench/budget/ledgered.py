@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autocap.controller.known import latest
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.noted import latest
 from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger

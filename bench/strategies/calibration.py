@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.records import Prediction
-from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 Floats = NDArray[np.float64]
@@ -45,16 +44,6 @@ class Calibration:
         assert self.loss_pct is not None
         assert self.loss_sd_pct is not None
         return regret_pct <= self.loss_pct + 2 * self.loss_sd_pct
-
-
-def expected(strategy: StrategyLike) -> Expected:
-    """What a strategy says of its own doubt: `predict` and `expected_loss` are both for it to have or not."""
-    predict = getattr(strategy, "predict", None)
-    expected_loss = getattr(strategy, "expected_loss", None)
-    return Expected(
-        predictions=() if predict is None else tuple(predict()),
-        loss=None if expected_loss is None else expected_loss(),
-    )
 
 
 def judge(said: Expected, grid: CapGrid, energies: Floats, times: Floats) -> Calibration:

@@ -25,10 +25,9 @@ from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.input_file import MIB, read_input
-from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
 from autocap.text import printable
-from bench.strategies.calibration import Calibration, expected, judge
+from bench.strategies.calibration import Calibration, Expected, judge
 
 Floats = NDArray[np.float64]
 
@@ -162,11 +161,6 @@ def drive(
     noise: relative standard deviation of a trial's time; its power has 0.4 of it, and both say so.
     """
     grid, powers_w, times_s = _on_grid(curve)
-    strategies: list[StrategyLike] = []
-
-    def keep_new(found: Measurement, before: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
-        strategies.append(make(found, before, caps, by))
-        return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:
         time_z, power_z = rng.standard_normal(2)
@@ -176,18 +170,20 @@ def drive(
         return measured(cap_w, power_w, time_s, noise)
 
     baseline = measure(grid[-1])
-    search = Search(keep_new, grid, metric, baseline, _prune_sigmas(metric))
+    search = Search(make, grid, metric, baseline, _prune_sigmas(metric))
     trials: list[Trial] = []
     while len(trials) < _MOST_TRIALS and (cap_w := search.ask()) is not None:
         trials.append(tried(search, measure(cap_w)))
+    kept_w, strategy = search.recommend(), search.strategy
+    said = Expected(predictions=strategy.predict(), loss=strategy.expected_loss())
     energies, times = powers_w * times_s / (powers_w[-1] * times_s[-1]), times_s / times_s[-1]
     terms = metric.terms(measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0))
     return Drive(
         grid=grid,
         costs=terms.energy * energies * times**terms.power + terms.time * times + terms.constant,
         trials=tuple(trials),
-        kept_w=search.recommend(),
-        calibration=judge(expected(strategies[-1]), grid, energies, times),
+        kept_w=kept_w,
+        calibration=judge(said, grid, energies, times),
     )
 
 

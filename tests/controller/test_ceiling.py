@@ -2,11 +2,13 @@
 time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
+from autocap.controller import bounded
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
@@ -235,6 +237,24 @@ def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_oth
     search.restrict(1000.0)
     assert last() == (CapGrid((120.0, 160.0, 200.0, 210.0, 240.0)), [], [240.0, 160.0, 210.0])
     assert [trial.cap_w for trial in search.history] == [240.0, 160.0, 210.0]
+
+
+class Confident(Silent):
+    """Recommends what it was told of last."""
+
+    def tell(self, trial: Trial) -> None:
+        self._last_w = trial.cap_w
+
+    def recommend(self) -> float | None:
+        return self._last_w
+
+
+def test_a_trial_that_a_ceiling_has_cut_short_may_be_recommended_once_that_is_gone() -> None:
+    search = Search(lambda *_: Confident(), CapGrid((160.0, 200.0)), EDP, measurement(cap_w=FOUND_W), 3.0)
+    search.restrict(180.0)
+    search.tell(replace(trial_of(measurement(80.0, 0.55, cap_w=200.0)), state=TrialState.PRUNED, reason=bounded.MOVED))
+    search.restrict(1000.0)
+    assert search.recommend() == 200.0
 
 
 def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> None:

@@ -185,6 +185,7 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
     why = search.hopeless(cut_short.measurement, search.cost(cut_short.measurement))
     search.tell(replace(cut_short, state=TrialState.PRUNED, reason=why))
     search.tell(Trial(cap_w=160.0, state=TrialState.FAILED, reason="a gap"))
+    assert search.ask() is None
     search.withdraw(240.0)
     assert search.ask() is None
     assert [(trial.cap_w, trial.state) for trial in built[-1].told] == [

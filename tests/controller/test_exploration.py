@@ -56,6 +56,7 @@ def test_a_strategy_is_told_of_every_trial_as_it_would_have_been_at_the_first_ba
     found = search(ENERGY, measurement(energy_j=100.0, period_s=0.5), told)
     found.rebase(measurement(energy_j=104.0, period_s=0.51))
     found.tell(trial_of(measurement(period_s=0.612, cap_w=150.0), 0.8, 0.001))
+    assert found.ask() is None
     (heard,) = told.told
     assert heard.measurement.period_s == pytest.approx(0.6)
     assert heard.measurement.energy_per_iteration_j == pytest.approx(100.0 / 1.04)

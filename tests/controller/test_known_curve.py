@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from autocap.controller.known import latest
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.noted import latest
 from autocap.controller.ranking import Ranking
 from autocap.controller.search import Search
 from autocap.devices.model import profiles

@@ -1,0 +1,168 @@
+"""All that a search knows, in a record: what changes makes another one, and the rest follows from it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+from autocap.controller import bounded
+from autocap.controller.known_curve import KnownCurve
+from autocap.measurement.batches import measured_beside
+from autocap.metrics import Metric
+from autocap.records import Measurement, Prediction, Trial, TrialState
+from autocap.strategies.grid import CapGrid
+
+_MOST_HELD = 24
+_ALIKE = 0.01  # of a cap held: what was held so near later stands for it first
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a strategy is built for, and the trials that it is told of, oldest first. history: those before, or of caps
+    that it may not ask for."""
+
+    grid: CapGrid
+    metric: Metric
+    baseline: Measurement
+    history: tuple[Trial, ...]
+    trials: tuple[Trial, ...]
+
+    def goes_on_from(self, other: "Problem") -> bool:
+        """Whether it is the other one, with more trials or as many."""
+        return replace(self, trials=self.trials[: len(other.trials)]) == other
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Measurements are as at the first baseline.
+
+    caps: all that may be asked for at some time. metric: by which they are ranked. first, baseline: as measured at the
+    beginning, and last. before: trials of earlier searches. told: those of this one, oldest first, with what they cost
+    when they ended. held: what caps have shown while they were held, one after the other. close: what each has at a
+    close look; looked_s: when that was. most_w: above which no cap may be asked for now, watts. ceiling_w: what stands
+    for the baseline in the eyes of the strategy, as that one's limit may not hold, watts; `None` where it may.
+    """
+
+    caps: CapGrid
+    metric: Metric
+    first: Measurement
+    baseline: Measurement
+    before: tuple[Trial, ...] = ()
+    told: tuple[Trial, ...] = ()
+    held: tuple[Measurement, ...] = ()
+    close: tuple[Measurement, ...] = ()
+    looked_s: Mapping[float, float] = field(default_factory=dict)
+    most_w: float = math.inf
+    ceiling_w: float | None = None
+
+    def at_first(self, measurement: Measurement) -> Measurement:
+        """What caps would have shown at the first baseline, given what they showed beside the one measured last: no
+        better known than that one is, where that is less than the first."""
+        return measured_beside(measurement, self.baseline, self.first)
+
+    @property
+    def recosted(self) -> "Known":
+        """With what the trials cost by the metric of now against the first baseline of now."""
+        return replace(self, told=tuple(costed(trial, self.first, self.metric) for trial in self.told))
+
+    @cached_property
+    def history(self) -> tuple[Trial, ...]:
+        """All that were measured."""
+        return tuple(trial for trial in self.told if trial.measurement is not None)
+
+    @cached_property
+    def complete(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.told if trial.state is TrialState.COMPLETE)
+
+    @cached_property
+    def shown(self) -> tuple[Measurement, ...]:
+        """The first baseline, and what the trials have shown."""
+        return self.first, *(trial.measurement for trial in self.told if trial.measurement is not None)
+
+    @property
+    def seen(self) -> tuple[Measurement, ...]:
+        """What trials and caps that were held have shown."""
+        return (*self.shown[1:], *self.close, *self.held)
+
+    @cached_property
+    def grid(self) -> CapGrid:
+        """The caps that may be asked for now."""
+        if self.ceiling_w is None:
+            return self._up_to(self.most_w)
+        return CapGrid([*(cap_w for cap_w in self.caps if cap_w < bounded.NEAR * self.ceiling_w), self.ceiling_w])
+
+    def _up_to(self, most_w: float) -> CapGrid:
+        """All caps up to one, watts, the lowest in any case, and what was measured beside them, as at a ceiling."""
+        asked = [cap_w for cap_w in self.caps if cap_w <= most_w] or self.caps[:1]
+        highest_w = min(most_w, max(self.first.cap_w))
+        return CapGrid(sorted({*asked, *(trial.cap_w for trial in self.history if trial.cap_w <= highest_w)}))
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What the strategy has to solve where the baseline's own limit may hold."""
+        trials = [bounded.as_now(trial, {bounded.MOVED}) for trial in self.told]
+        return self._problem(self.grid, trials, self.first, self.metric)
+
+    @cached_property
+    def whole_problem(self) -> Problem:
+        """The same on all caps, with what they have shown at a close look as trials."""
+        looks = (as_trial(one, self.first, self.metric) for one in self.close if max(one.cap_w) in self.caps)
+        return self._problem(self._up_to(math.inf), [*self.told, *looks], self.first, self.metric)
+
+    def problem_below(self, ceiling_w: float, curve: KnownCurve) -> Problem | None:
+        """The same where a ceiling, watts, stands for the baseline; `None` where it is slower than allowed already.
+        What was measured above it is history, the baseline too."""
+        ceiling = bounded.reference(curve, ceiling_w)
+        metric = bounded.against(self.metric, self.first, ceiling)
+        if metric is None:
+            return None
+        above = {trial.cap_w for trial in self.told if trial.cap_w > ceiling_w}
+        refuted = {bounded.MOVED, bounded.WORSE, *map(bounded.worse_than, above)}
+        now = (bounded.at_ceiling(bounded.as_now(trial, refuted), ceiling_w) for trial in self.told)
+        trials = [as_trial(self.first, ceiling, metric), *(costed(trial, ceiling, metric) for trial in now)]
+        if not any(trial.cap_w == ceiling_w and trial.state is TrialState.COMPLETE for trial in trials):
+            trials.append(as_trial(ceiling, ceiling, metric))
+        return self._problem(self.grid, trials, ceiling, metric)
+
+    def _problem(self, grid: CapGrid, trials: Sequence[Trial], baseline: Measurement, metric: Metric) -> Problem:
+        outside = (trial for trial in trials if trial.cap_w not in grid and trial.measurement is not None)
+        inside = tuple(trial for trial in trials if trial.cap_w in grid)
+        return Problem(grid=grid, metric=metric, baseline=baseline, history=(*self.before, *outside), trials=inside)
+
+    def curve(self, predicted: Sequence[Prediction]) -> KnownCurve:
+        """All that is known of the caps, those included that may not be asked for now. predicted: by the strategy."""
+        believed = {one.cap_w for one in predicted}
+        shown = [one for one in (*self.shown[1:], *self.close) if max(one.cap_w) not in believed]
+        return KnownCurve.of(self.first, shown, predicted, self.metric, self.held)
+
+
+def costed(trial: Trial, baseline: Measurement, metric: Metric) -> Trial:
+    """A trial with what it costs by a metric against a baseline."""
+    if trial.measurement is None:
+        return trial
+    cost = metric.cost(trial.measurement, baseline)
+    return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
+
+
+def as_trial(shown: Measurement, baseline: Measurement, metric: Metric) -> Trial:
+    """What a common cap has shown, as a trial that was completed."""
+    cap_w = max(shown.cap_w)
+    made = Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=shown)
+    return costed(made, baseline, metric)
+
+
+def latest(held: Sequence[T], cap_w: Callable[[T], float]) -> tuple[T, ...]:
+    """What caps have shown, one after the other, without the oldest where it is too much: of those first that others
+    were held beside later, so that what is known of caps apart from these stays."""
+    if len(held) <= _MOST_HELD:
+        return tuple(held)
+    beside = (
+        place
+        for place, one in enumerate(held)
+        if any(abs(cap_w(other) / cap_w(one) - 1) < _ALIKE for other in held[place + 1 :])
+    )
+    gone = next(beside, 0)
+    return (*held[:gone], *held[gone + 1 :])
