@@ -24,7 +24,7 @@ from autocap.controller.known_curve import KnownCurve
 from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
-from autocap.controller.plan import ROOM, Known, next_step
+from autocap.controller.plan import ROOM, Facts, next_step
 from autocap.controller.proving import Proving
 from autocap.controller.ranking import Confirm, Move
 from autocap.controller.remembered import Remembered
@@ -346,12 +346,12 @@ class Controller:
     def _go_on(self, happened: Happened | None) -> None:
         """Do what is planned, until something takes its time."""
         while happened is not None:
-            happened = self._carry_out(next_step(self._known, happened))
+            happened = self._carry_out(next_step(self._facts, happened))
 
     @property
-    def _known(self) -> Known:
+    def _facts(self) -> Facts:
         """What the plan depends on."""
-        known = Known(
+        facts = Facts(
             failed_baselines=self._baseline.failed,
             has_room=self._context.has_room,
             is_bound=self._context.is_bound,
@@ -359,9 +359,9 @@ class Controller:
             own_length=self._outset.has_own_length,
         )
         if not isinstance(self._phase, Exploring | Holding):
-            return known
+            return facts
         exploration = self._phase.exploration
-        return replace(exploration.known(known), lacks_baseline=self._keeping.lacks_baseline(exploration.search))
+        return replace(exploration.facts(facts), lacks_baseline=self._keeping.lacks_baseline(exploration.search))
 
     def _carry_out(self, step: Step) -> Happened | None:
         """Take a step; what came of it, where that is known at once."""

@@ -25,7 +25,7 @@ from autocap.controller.comparison import (
 from autocap.controller.context import StepContext
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
-from autocap.controller.plan import Known
+from autocap.controller.plan import Facts
 from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep
@@ -94,10 +94,10 @@ class Exploration:
         self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
         self._ended_at_w: float | None = None  # the ceiling under which it ended by its curve
 
-    def known(self, known: Known) -> Known:
+    def facts(self, facts: Facts) -> Facts:
         """The same, with what the search adds to it."""
         return replace(
-            known,
+            facts,
             rough=self._rough,
             baseline_holds=self.is_anchored,
             baseline_old=self._revisits.due(self._context.now_s),

@@ -78,7 +78,7 @@ _STRATEGY = "the strategy wants another cap tried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Facts:
     """What the plan depends on, besides what has just happened. No cap: at the limits found on arrival or, where that
     is lower, at the ceiling that a budget gives."""
 
@@ -97,37 +97,37 @@ class Known:
     held_before: Kept | None = None  # what was held when the strategy asked for more at another price
 
 
-def next_step(known: Known, now: Happened) -> Step:
+def next_step(facts: Facts, now: Happened) -> Step:
     """What to do next, given what has happened just now."""
     match now:
         # Before a search.
         case RoughBaseline():
             # Where a budget leaves room for the limits found, other jobs' shares follow from this baseline. And a rough
             # one needs longer trials, which a strategy with a length of its own does not make.
-            return KeepWaiting() if known.has_room or known.own_length else SetUpSearch(rough=True)
+            return KeepWaiting() if facts.has_room or facts.own_length else SetUpSearch(rough=True)
         case Steady():
             return BaselineAndSearch()
         case FirstBaselineEnded():
-            return SetUpSearch() if now.failed is None else _no_baseline(known, now.failed)
+            return SetUpSearch() if now.failed is None else _no_baseline(facts, now.failed)
         case SearchSetUp():
             if now.objection is not None:
                 return End(why=now.objection)
-            return Observe() if known.observes else BeginSearch()
+            return Observe() if facts.observes else BeginSearch()
         # During a search.
         case Asked():
             if now.cap_w is None:
-                return _search_is_over(known)
-            if known.baseline_old:
-                return _try_after_baseline(known, now.cap_w, _OLD)
+                return _search_is_over(facts)
+            if facts.baseline_old:
+                return _try_after_baseline(facts, now.cap_w, _OLD)
             return TryCap(cap_w=now.cap_w)
         case TrialEnded():
-            return _search_is_over(known) if known.is_blind else AskForCap()
+            return _search_is_over(facts) if facts.is_blind else AskForCap()
         case SearchReopened():
             return AskForCap()
         case SavingsSpent():
             return TryCap(cap_w=now.cap_w, announced=True)
         case Doubted():
-            return _try_after_baseline(known, now.cap_w, now.why)
+            return _try_after_baseline(facts, now.cap_w, now.why)
         case BaselineAgainEnded():
             if now.then_w is not None:
                 return TryCap(cap_w=now.then_w)  # where it failed, beside the one before
@@ -135,10 +135,10 @@ def next_step(known: Known, now: Happened) -> Step:
         case JobSeemsChanged():
             if now.then_w is None or now.sure:
                 return BaselineAndSearch(why=now.why)
-            return _try_after_baseline(known, now.then_w, now.why)  # the first look in a row, which may be off
+            return _try_after_baseline(facts, now.then_w, now.why)  # the first look in a row, which may be off
         # At its end.
         case Recommended():
-            return _recommended(known, now)
+            return _recommended(facts, now)
         case WindowEnded():
             return NextWindow()
         case Judged():
@@ -156,11 +156,11 @@ def next_step(known: Known, now: Happened) -> Step:
             if now.wanted is None:
                 return HoldAsBefore()
             if isinstance(now.wanted, TryOut):
-                return _try_after_baseline(known, now.wanted.cap_w, _STRATEGY)
+                return _try_after_baseline(facts, now.wanted.cap_w, _STRATEGY)
             return now.wanted
         # At any time.
         case CeilingMoved():
-            return _under_ceiling(known, now)
+            return _under_ceiling(facts, now)
         case CountedAnew():
             return ResetAndWait()
         case GridChanged():
@@ -171,32 +171,32 @@ def next_step(known: Known, now: Happened) -> Step:
             assert_never(now)
 
 
-def _no_baseline(known: Known, why: str) -> Step:
-    if known.failed_baselines >= TUNING.baseline_most_failed:
+def _no_baseline(facts: Facts, why: str) -> Step:
+    if facts.failed_baselines >= TUNING.baseline_most_failed:
         return End(why=why)
     return ResetAndWait(why=f"{why}; waiting for steady activity again")
 
 
-def _try_after_baseline(known: Known, cap_w: float, why: str) -> Step:
+def _try_after_baseline(facts: Facts, cap_w: float, why: str) -> Step:
     """Try the cap; measure the baseline first, but where a ceiling has moved since: at other limits it is another."""
-    return BaselineAgain(then_w=cap_w, why=why) if known.baseline_holds else TryCap(cap_w=cap_w)
+    return BaselineAgain(then_w=cap_w, why=why) if facts.baseline_holds else TryCap(cap_w=cap_w)
 
 
-def _search_is_over(known: Known) -> Step:
-    if known.held_before is not None:
-        return Hold(decision=known.held_before)  # what is best at this price is looked for again while it is held
-    return AskForBest() if known.baseline_holds else KeepByCurve()  # nothing can be compared with a baseline then
+def _search_is_over(facts: Facts) -> Step:
+    if facts.held_before is not None:
+        return Hold(decision=facts.held_before)  # what is best at this price is looked for again while it is held
+    return AskForBest() if facts.baseline_holds else KeepByCurve()  # nothing can be compared with a baseline then
 
 
-def _recommended(known: Known, now: Recommended) -> Step:
+def _recommended(facts: Facts, now: Recommended) -> Step:
     is_none = now.cap_w is None or now.is_no_cap
-    if is_none and known.rough:
+    if is_none and facts.rough:
         return BaselineAgain(then_w=None, why=_ROUGH)
     if now.is_no_cap:
-        return KeepNone(why=_ALREADY_BUDGET if known.is_bound else _ALREADY, unsure=False)
+        return KeepNone(why=_ALREADY_BUDGET if facts.is_bound else _ALREADY, unsure=False)
     if now.cap_w is None:
-        return KeepNone(why=_NONE_BETTER, unsure=known.is_blind or known.has_slowdown_limit)
-    return KeepConfirmed() if now.cap_w == known.confirmed_w else ConfirmBest(cap_w=now.cap_w)
+        return KeepNone(why=_NONE_BETTER, unsure=facts.is_blind or facts.has_slowdown_limit)
+    return KeepConfirmed() if now.cap_w == facts.confirmed_w else ConfirmBest(cap_w=now.cap_w)
 
 
 def _on_other_grid(now: GridChanged) -> Step:
@@ -220,10 +220,10 @@ def _on_other_grid(now: GridChanged) -> Step:
             assert_never(now.during)
 
 
-def _under_ceiling(known: Known, moved: CeilingMoved) -> Step:
+def _under_ceiling(facts: Facts, moved: CeilingMoved) -> Step:
     """What is under way goes on where both it and its baseline still count. Where no baseline holds, the strategy has
     mostly no more to ask for, and what is best by the curve is kept."""
-    if known.lacks_baseline:
+    if facts.lacks_baseline:
         return BaselineAndSearch(why=ROOM)
     match moved.during:
         case During.WAIT | During.NOTHING:
@@ -238,11 +238,11 @@ def _under_ceiling(known: Known, moved: CeilingMoved) -> Step:
         case During.BASELINE_BEFORE_TRIAL:
             if not moved.allowed:
                 return AskForCap()
-            return Continue() if known.baseline_holds else TryCap(cap_w=moved.cap_w)
+            return Continue() if facts.baseline_holds else TryCap(cap_w=moved.cap_w)
         case During.BASELINE_ALONE:
-            return Continue() if known.baseline_holds else AskForCap()
+            return Continue() if facts.baseline_holds else AskForCap()
         case During.CONFIRMATION:
-            return Continue() if moved.allowed and known.baseline_holds else AskForCap()
+            return Continue() if moved.allowed and facts.baseline_holds else AskForCap()
         case During.PER_GPU:
             return Continue() if moved.allowed else KeepByCurve()
         case During.HOLD:
