@@ -9,14 +9,18 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.tuning import TUNING
 from autocap.metrics import Metric
 from autocap.records import GpuEnergy, Measurement, Trial, TrialState
 
-BESIDE = 0.02  # of a cap: a ceiling that moves by less is the same one; budgets move by a watt or two all the time
-NEAR = 1 - BESIDE / 2  # of a ceiling: from there on a cap counts as it
 _LEAST_SLOWER = 1e-9
 WORSE = "worse than the baseline"
 MOVED = "the budget gives other watts now"
+
+
+def near() -> float:
+    """Of a ceiling: from there on a cap counts as it."""
+    return 1 - TUNING.ceiling_same / 2
 
 
 def worse_than(cap_w: float) -> str:
@@ -63,7 +67,7 @@ def as_now(trial: Trial, refuted: Collection[str]) -> Trial:
 
 def at_ceiling(trial: Trial, ceiling_w: float) -> Trial:
     """A trial of a cap just below a ceiling, watts, as of that."""
-    if not NEAR * ceiling_w <= trial.cap_w < ceiling_w:
+    if not near() * ceiling_w <= trial.cap_w < ceiling_w:
         return trial
     shown = trial.measurement and replace(trial.measurement, cap_w=(ceiling_w,) * len(trial.measurement.cap_w))
     return replace(trial, cap_w=ceiling_w, measurement=shown)

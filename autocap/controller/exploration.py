@@ -29,6 +29,7 @@ from autocap.controller.plan import Facts
 from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep
+from autocap.controller.tuning import TUNING
 from autocap.events import State
 from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
@@ -280,10 +281,10 @@ class Exploration:
         that a better one may lie above."""
         if self._ended_at_w is None or self.is_anchored:
             return self.is_anchored
-        if self._context.ceiling_w < (1 + bounded.BESIDE) * self._ended_at_w:
+        if self._context.ceiling_w < (1 + TUNING.ceiling_same) * self._ended_at_w:
             return False
         best_w = self.search.curve.best_w(self._ended_at_w, self.search.metric)
-        return best_w > (1 - bounded.BESIDE) * self._ended_at_w
+        return best_w > (1 - TUNING.ceiling_same) * self._ended_at_w
 
     def abandon(self, reason: str) -> None:
         """Nothing more is measured, as the job or its tuning has come to an end. A trial that was under way is left

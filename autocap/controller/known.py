@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from autocap.controller import bounded
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import measured_beside
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 
 _MOST_HELD = 24
-_ALIKE = 0.01  # of a cap held: what was held so near later stands for it first
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Known:
         """The caps that may be asked for now."""
         if self.ceiling_w is None:
             return self._up_to(self.most_w)
-        return CapGrid([*(cap_w for cap_w in self.caps if cap_w < bounded.NEAR * self.ceiling_w), self.ceiling_w])
+        return CapGrid([*(cap_w for cap_w in self.caps if cap_w < bounded.near() * self.ceiling_w), self.ceiling_w])
 
     def _up_to(self, most_w: float) -> CapGrid:
         """All caps up to one, watts, the lowest in any case, and what was measured beside them, as at a ceiling."""
@@ -162,7 +162,7 @@ def latest(held: Sequence[T], cap_w: Callable[[T], float]) -> tuple[T, ...]:
     beside = (
         place
         for place, one in enumerate(held)
-        if any(abs(cap_w(other) / cap_w(one) - 1) < _ALIKE for other in held[place + 1 :])
+        if any(abs(cap_w(other) / cap_w(one) - 1) < TUNING.held_beside for other in held[place + 1 :])
     )
     gone = next(beside, 0)
     return (*held[:gone], *held[gone + 1 :])

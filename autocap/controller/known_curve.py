@@ -13,18 +13,14 @@ from itertools import pairwise
 
 from autocap.controller.bent import bent, is_anothers, own_error
 from autocap.controller.scaling import exponent_below
+from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
 
-# Relative: what is expected of a cap outside of those that are known may be off by so much. A belief, not an error that
-# was measured: it keeps such a cap from counting beside measured ones, and no table of measured caps has it.
-_UNKNOWN = 0.2
-_BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
 _LEAST = 1e-6  # an error: nothing is certain
-_FAR = 0.95  # of the highest cap: from a point that much lower on, the slope at the top is known
-_LENGTH = 0.15  # of ln cap, over which what a strategy has fitted is off alike
-_USUAL: tuple[float, ...] = (-0.35, 0.55)  # slopes of ln time and ln energy, where there is no such point
+# Slopes of ln time and ln energy, where no point tells the slope at the top.
+_USUAL: tuple[float, ...] = (-0.35, 0.55)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +80,7 @@ class KnownCurve:
         that stand for themselves they do not."""
         if not {one_w, other_w} <= self.fitted:
             return 0.0
-        return math.exp(-0.5 * (math.log(one_w / other_w) / _LENGTH) ** 2)
+        return math.exp(-0.5 * (math.log(one_w / other_w) / TUNING.curve_alike_length) ** 2)
 
     @property
     def baseline_w(self) -> float:
@@ -110,7 +106,7 @@ class KnownCurve:
         top = self.points[-1]
         if same_limit(found_w, top.cap_w) or found_w < top.cap_w:
             return asked
-        near = next((one for one in reversed(self.points[:-1]) if one.cap_w < _FAR * top.cap_w), None)
+        near = next((one for one in reversed(self.points[:-1]) if one.cap_w < TUNING.curve_top_share * top.cap_w), None)
         slopes = _USUAL
         if near is not None:
             ratios = top.time / near.time, top.energy / near.energy
@@ -154,7 +150,12 @@ class KnownCurve:
     def _at(self, cap_w: float) -> Prediction:
         lowest, highest = self.points[0], self.points[-1]
         if cap_w > highest.cap_w:
-            return replace(highest, cap_w=cap_w, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
+            return replace(
+                highest,
+                cap_w=cap_w,
+                period_rel_stderr=TUNING.curve_unknown_error,
+                energy_rel_stderr=TUNING.curve_unknown_error,
+            )
         if cap_w < lowest.cap_w:
             far = math.log(lowest.cap_w / cap_w)
             exponent, off = exponent_below(
@@ -167,7 +168,7 @@ class KnownCurve:
                 cap_w=cap_w,
                 time=lowest.time * math.exp(exponent * far),
                 period_rel_stderr=math.hypot(lowest.period_rel_stderr, off * far),
-                energy_rel_stderr=_UNKNOWN,
+                energy_rel_stderr=TUNING.curve_unknown_error,
             )
         exact = next((one for one in self.points if one.cap_w == cap_w), None)
         return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
@@ -175,7 +176,7 @@ class KnownCurve:
 
 def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
     way = math.log(cap_w / below.cap_w) / math.log(above.cap_w / below.cap_w)
-    middle = 4 * way * (1 - way) * _BETWEEN
+    middle = 4 * way * (1 - way) * TUNING.curve_between_error
 
     def value(low: float, high: float) -> float:
         return math.exp((1 - way) * math.log(low) + way * math.log(high))

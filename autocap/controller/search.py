@@ -7,6 +7,7 @@ from dataclasses import replace
 from autocap.controller import bounded
 from autocap.controller.known import Known, Problem, latest
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import no_better, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
@@ -15,13 +16,7 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.checked import CheckedStrategy
 from autocap.strategies.grid import CapGrid
 
-_MOST_FAILED = 3
 _SURE = 2.0  # standard errors
-_FINEST = 0.0025  # of the time per iteration
-_KNOWN = 0.005  # relative errors of time and energy at a ceiling
-_CLOSE = 0.001  # a relative error of the time per iteration
-_BESIDE = 0.01  # of a cap: what was looked at so near is looked at anew
-_REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 # From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid, Metric], StrategyLike]
 
@@ -138,7 +133,7 @@ class Search:
         """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps. Where it is below the
         baseline's own limit, it stands for that; but one that has moved by a watt or two upward does not."""
         before_w, highest_w = self.top_w or 0.0, max(self.first.cap_w)
-        ceiling_w: float | None = before_w if before_w <= most_w < (1 + bounded.BESIDE) * before_w else most_w
+        ceiling_w: float | None = before_w if before_w <= most_w < (1 + TUNING.ceiling_same) * before_w else most_w
         if highest_w <= most_w or same_limit(highest_w, most_w):
             ceiling_w = None
         before, self.known = self.known, replace(self.known, most_w=most_w, ceiling_w=ceiling_w)
@@ -154,13 +149,13 @@ class Search:
         of many. It stands for what was seen there or beside it before; what is of the baseline's own limits makes that
         a better one."""
         cap_w = max(shown.cap_w)
-        if shown.period_rel_stderr <= _CLOSE:
+        if shown.period_rel_stderr <= TUNING.held_close_error:
             self.known = replace(self.known, looked_s={**self.known.looked_s, cap_w: shown.start_s})
         if same_limits(shown.cap_w, self.first.cap_w):
             first = pool([self.first, shown])
             self.known = replace(self.known, first=first, baseline=first)
         else:
-            others = (one for one in self.known.close if abs(max(one.cap_w) - cap_w) > _BESIDE * cap_w)
+            others = (one for one in self.known.close if abs(max(one.cap_w) - cap_w) > TUNING.held_beside * cap_w)
             self.known = replace(self.known, close=(*others, shown))
 
     def is_close(self, cap_w: float, since_s: float) -> bool:
@@ -209,9 +204,9 @@ class Search:
 
     def _knows_ceiling(self, ceiling_w: float) -> bool:
         """Whether what is known of a ceiling, watts, does to compare caps with it; or nothing more is to be had."""
-        if any(abs(trial.cap_w - ceiling_w) <= bounded.BESIDE / 2 * ceiling_w for trial in self.known.told):
+        if any(abs(trial.cap_w - ceiling_w) <= TUNING.ceiling_same / 2 * ceiling_w for trial in self.known.told):
             return True
-        return self.curve.own_errors(ceiling_w) <= _KNOWN
+        return self.curve.own_errors(ceiling_w) <= TUNING.ceiling_curve_error
 
     @property
     def _now(self) -> Problem | None:
@@ -236,7 +231,9 @@ class Search:
         """When the trial of a cap ends, given when one does that the strategy has no rule of its own for."""
         if self._strategy.trial_length is not None:
             return usual.lasting(self._strategy.trial_length)
-        return replace(usual, target_stderr=_REPEAT_ERROR * usual.target_stderr) if self.measured(cap_w) else usual
+        if not self.measured(cap_w):
+            return usual
+        return replace(usual, target_stderr=TUNING.trial_repeat_error * usual.target_stderr)
 
     @property
     def has_own_length(self) -> bool:
@@ -246,8 +243,8 @@ class Search:
     @property
     def blind(self) -> bool:
         """Whether trials fail one after the other, so that going on would only cost the job time."""
-        last = self.known.told[-_MOST_FAILED:]
-        return len(last) == _MOST_FAILED and all(trial.state is TrialState.FAILED for trial in last)
+        last = self.known.told[-TUNING.search_most_failed :]
+        return len(last) == TUNING.search_most_failed and all(trial.state is TrialState.FAILED for trial in last)
 
     def recommend(self) -> float | None:
         """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
@@ -295,7 +292,7 @@ class Search:
             self.metric.max_slowdown is None
             or self.metric.allows(measurement, self.baseline)
             or self.metric.forbids(measurement, self.baseline)
-            or measurement.period_rel_stderr < _FINEST
+            or measurement.period_rel_stderr < TUNING.slowdown_finest_error
         )
 
     def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:

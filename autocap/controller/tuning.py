@@ -171,6 +171,29 @@ class Tuning:
         0.1, "of its time", "that a job with many pauses is taken to train", "prices"
     )
 
+    # What is known of a search
+    search_most_failed: int = threshold(3, "trials", "failed in a row, after which a search ends early")
+    slowdown_finest_error: float = threshold(
+        0.0025, "relative error", "of time, beyond which a limit on slowdown asks for no finer one"
+    )
+    trial_repeat_error: float = threshold(0.5, "of the target error", "of a cap that is asked for again")
+    ceiling_curve_error: float = threshold(
+        0.005, "relative error", "of time and energy at a ceiling that need no trial", "budget"
+    )
+    ceiling_same: float = threshold(
+        0.02, "of a ceiling", "less is the same one: budgets move by a watt or two all the time", "budget"
+    )
+    held_close_error: float = threshold(0.001, "relative error", "of time, of a cap that was looked at closely")
+    held_beside: float = threshold(0.01, "of a cap", "what was held or looked at so near later stands for it")
+    curve_unknown_error: float = threshold(
+        0.2, "relative error", "of caps that a curve does not know: it keeps them from counting beside measured ones"
+    )
+    curve_between_error: float = threshold(
+        0.25, "of the way", "between two points of a curve: the error that a straight line adds in the middle"
+    )
+    curve_top_share: float = threshold(0.95, "of the highest cap", "a point below that tells the slope at the top")
+    curve_alike_length: float = threshold(0.15, "ln cap", "over which what a strategy has fitted is off alike")
+
     # A curve bent to what caps have shown while they were held: a Gaussian process over ln cap
     curve_gp_length: float = threshold(0.15, "ln cap", "over which a curve is off alike", "budget")
     curve_gp_even_length: float = threshold(
