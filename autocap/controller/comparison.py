@@ -14,9 +14,7 @@ from autocap.records import Cost, Measurement
 
 Caps = tuple[float, ...]
 
-WINDOW_TIME_ERROR = 0.05  # of a window: three rounds of them know the time that well, as √(2/3) of it twice is 8 points
 _ENERGY = Metric(name="energy")
-MOST_PER_GPU = 6  # rounds for a verdict on caps per GPU
 # Two windows of the cap, each measured to √2 of the target, together reach the target.
 WINDOW_ERROR = math.sqrt(2)
 
@@ -205,7 +203,7 @@ class PerGpuComparison(Comparison):
     def settled(self) -> bool:
         """Whether there are rounds enough for a verdict."""
         is_exact = self.rounds >= TUNING.per_gpu_fewest_rounds and self.time.stderr <= TUNING.per_gpu_exact_error
-        return is_exact or self.rounds >= MOST_PER_GPU
+        return is_exact or self.rounds >= TUNING.per_gpu_most_rounds
 
     def hindrance(self) -> str | None:
         """Why the caps tried must not be kept: time grows beyond noise; `None` where it does not."""

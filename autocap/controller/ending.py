@@ -17,6 +17,7 @@ from autocap.controller.exploration import Exploration
 from autocap.controller.intake import Intake
 from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.search import Search
+from autocap.controller.tuning import TUNING
 from autocap.controller.waiting import Waiting
 from autocap.events import State
 from autocap.measurement.batches import pool
@@ -26,16 +27,7 @@ from autocap.metrics import slowdown
 from autocap.progress import LONGER, Progress
 from autocap.records import Cost, Measurement, TrialState
 
-_CLEAR = 3.0  # standard errors that a cap is better than the baseline by, to be kept unconfirmed
-_TIME_ERROR = 0.1  # and its time is known to
-_CONFIRMING, _AMPLE = 3, 3.0  # windows; and times as long as these, in which one surely ends
-_LIKELY_TRIALS = 5  # of a search whose strategy does not say
-_AGAIN = 2.0  # times what seemed to be left, after which a job that still runs has its cap looked at again
-_SPARE = 1.2  # times as long as the search a job should be
 _ROUNDED_S = 5
-_PARTS = 10.0  # of what is left of a job that one trial may take
-_SHORTEST_S = 3.0
-_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +65,8 @@ class Best:
     def is_clear(self, search: Search) -> bool:
         """Whether it may be kept without a confirmation."""
         _, time_error = slowdown(self.measurement, search.first)
-        return self.own.value + _CLEAR * self.own.stderr + self.own.shared < 1 and time_error <= _TIME_ERROR
+        highest = self.own.value + TUNING.end_clear_sigmas * self.own.stderr + self.own.shared
+        return highest < 1 and time_error <= TUNING.end_known_time
 
 
 class Ending:
@@ -103,7 +96,7 @@ class Ending:
         left_s = None if search.has_own_length else self._left_s(search.first)
         limit_s = self._config.trial_s
         if left_s is not None:
-            limit_s = min(limit_s, max(_SHORTEST_S, left_s / _PARTS))
+            limit_s = min(limit_s, max(TUNING.end_trial_least_s, left_s / TUNING.end_trial_parts))
         self._prober.rules = replace(self._prober.rules, limit_s=limit_s)
 
     def leave(self, exploration: Exploration) -> None:
@@ -116,12 +109,16 @@ class Ending:
         if phase.held_w is not None or not (exploration.is_undecided and exploration.is_anchored):
             return False
         left_s = self._left_s(search.first)
-        if left_s is None or left_s > _AMPLE * self._confirmation_s(search) or self._context.now_s < self._look_s:
+        if (
+            left_s is None
+            or left_s > TUNING.end_ample_confirmations * self._confirmation_s(search)
+            or self._context.now_s < self._look_s
+        ):
             return False
         search.is_full = self._prober.may_wander  # what was tried is confirmed while there is time
         if left_s > self._confirmation_s(search):
             return False
-        self._look_s = self._context.now_s + _LOOK_EVERY_S
+        self._look_s = self._context.now_s + TUNING.end_look_every_s
         self._best, self._best_left_s = Best.of(exploration), left_s
         return self._best is not None and self._best.is_clear(search) and self._context.allows(self._best.cap_w)
 
@@ -143,7 +140,7 @@ class Ending:
                 cut_short=True,
             )
         )
-        again_s = _AGAIN * max(left_s, self._confirmation_s(search))
+        again_s = TUNING.end_look_again * max(left_s, self._confirmation_s(search))
         self._prober.rest()
         return Keep(caps_w=self._context.every(best.cap_w), reference=best.measurement, again_s=again_s)
 
@@ -210,7 +207,7 @@ class Ending:
 
     def _confirmation_s(self, search: Search) -> float:
         """What is needed to confirm a cap, or what still is where that is under way, seconds."""
-        windows = 1 if self._context.state is State.CONFIRMING else _CONFIRMING
+        windows = 1 if self._context.state is State.CONFIRMING else TUNING.search_confirming_windows
         return windows * self._trial_s(search)
 
     def _rest_s(self, search: Search) -> float:
@@ -218,7 +215,7 @@ class Ending:
         window of the baseline before each of them."""
         trials, times = 0, 2 if self._prober.may_wander else 1
         if self._context.state is not State.CONFIRMING:
-            expected = search.expected_trials or _LIKELY_TRIALS
+            expected = search.expected_trials or TUNING.end_likely_trials
             trials = times * max(1, times * expected - len(search.history))
         return trials * self._trial_s(search) + times * self._confirmation_s(search)
 
@@ -226,7 +223,7 @@ class Ending:
         """rest_s: that the search would still have taken; `None` where that is not known."""
         longer = "a job of some minutes would do"
         if rest_s is not None:
-            minutes = math.ceil(_SPARE * (self._context.now_s + rest_s) / 60)
+            minutes = math.ceil(TUNING.end_spare_time * (self._context.now_s + rest_s) / 60)
             longer = f"a job of {minutes} minute{'s' * (minutes > 1)} would do"
         return longer if self._config.trial_s <= QUICK_TRIAL_SECONDS else f"--quick or {longer}"
 

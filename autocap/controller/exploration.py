@@ -12,7 +12,6 @@ from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget, TrialCosts
 from autocap.controller.comparison import (
     WINDOW_ERROR,
-    WINDOW_TIME_ERROR,
     Caps,
     Comparison,
     Judgement,
@@ -38,11 +37,6 @@ from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Measurement, Trial, TrialState, same_limits
 
-_FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
-_PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
-_CLOSE_S = 240.0  # a window that is to have a small error
-_ROUNDS_BESIDE_OTHERS = 3  # of a confirmation where a burst of other work may take up a window
-_MOST_AGAIN = 3  # a search that a confirmation sends on
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -77,9 +71,9 @@ class Exploration:
         self.search = search
         self._config, self._prober, self._context = config, prober, context
         self._progress, self._budget, self._costs = progress, budget, TrialCosts(budget, search, context)
-        self._begun_s, self._fresh_s = context.now_s, stretch * _FRESH_S
+        self._begun_s, self._fresh_s = context.now_s, stretch * TUNING.trial_fresh_s
         self._doubts = Doubts(search)
-        self._revisits = Revisits(stretch, context.now_s, patience=_PATIENCE if rough else 1.0)
+        self._revisits = Revisits(stretch, context.now_s, patience=TUNING.revisit_rough_patience if rough else 1.0)
         self._under_way: UnderWay = None
         self._saves_up = False  # for the trial that is under way, at the limit found on arrival
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
@@ -452,7 +446,7 @@ class Exploration:
     def _measure_next(self, comparison: Comparison) -> None:
         rules = self._window_rules
         if self._window_error is not None:
-            rules = replace(rules, target_stderr=self._window_error, limit_s=max(rules.limit_s, _CLOSE_S))
+            rules = replace(rules, target_stderr=self._window_error, limit_s=max(rules.limit_s, TUNING.confirm_close_s))
         elif comparison.inner_next:
             rules = between(rules, comparison, self.search.baseline, self.search.metric)
         self._measure(comparison.next_w, rules)
@@ -471,7 +465,8 @@ class Exploration:
             if wrong is not None:
                 return self._doubted(cap_w, wrong)
         comparison.add(result.measurement)
-        found = judge(comparison, self.search.metric, fewest=1 if self._prober.is_quiet else _ROUNDS_BESIDE_OTHERS)
+        fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others
+        found = judge(comparison, self.search.metric, fewest=fewest)
         if found is None:
             return steps.WindowEnded()
         baseline = self._prober.widened(found.alone[1])
@@ -500,7 +495,7 @@ class Exploration:
         """Whether what the confirmation has shown, of the baseline and of the cap, makes another decision of the one
         that led to it: the strategy is told, and asks for more, or recommends another cap."""
         cap_w, shown = max(comparison.outer_w), comparison.fresh
-        if shown is None or self._decided_again >= _MOST_AGAIN or self.search.has_own_length:
+        if shown is None or self._decided_again >= TUNING.search_most_again or self.search.has_own_length:
             return False
         if self._config.metric.moving:  # what is best is decided again at each value
             return False
@@ -538,7 +533,7 @@ class Exploration:
 
     def _is_timed(self, seen: Measurement) -> bool:
         """Whether a window of a confirmation has said what is asked of it, besides the cost."""
-        return self.search.decided(seen) and seen.period_rel_stderr <= WINDOW_TIME_ERROR
+        return self.search.decided(seen) and seen.period_rel_stderr <= TUNING.confirm_window_time_error
 
     @property
     def _window_rules(self) -> ProbeRules:

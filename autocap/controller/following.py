@@ -26,14 +26,11 @@ from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import SAME_S, Quotes
 from autocap.controller.ranking import Confirm, Move, Ranking, TryOut
 from autocap.controller.search import Search
+from autocap.controller.tuning import TUNING
 from autocap.events.quote import CARBON, KINDS, PRICE, Quote
 from autocap.metrics import Metric
 from autocap.records import Measurement, same_limits
 
-_LEAST_S = 60.0  # an interval, where nobody knows when it ends
-_LEAST_WEIGHT = 1e-3  # of time, in the metric
-_LONG_S = 900.0  # an interval in which a trial costs a hundredth or two
-_WIDEST = 1.1  # two caps that were tried, over each other, with nothing in between
 _PER_GPU = "caps per GPU are held, which do not follow what electricity costs"
 
 
@@ -239,7 +236,7 @@ class Following:
         if search.has_own_length or not exploration.is_anchored or not self._context.allows(search.grid[0]):
             return None
         terms = metric.terms(search.first)
-        weight = terms.energy / max(abs(terms.time), _LEAST_WEIGHT)
+        weight = terms.energy / max(abs(terms.time), TUNING.follow_least_weight)
         low, high = self._asked_at or (weight, weight)
         if self._asked_at is not None and low <= weight <= high:
             return self._between(search)
@@ -251,11 +248,15 @@ class Following:
         """A cap amid the widest span of which nothing was tried: what a curve does there nobody has seen, and a second
         valley hides behind what lies before it. One in an interval, where that is long beside a trial."""
         quotes = self._followed
-        if quotes is None or _same(quotes.from_s, self._between_s) or quotes.until_s - self._context.now_s < _LONG_S:
+        if (
+            quotes is None
+            or _same(quotes.from_s, self._between_s)
+            or quotes.until_s - self._context.now_s < TUNING.follow_long_s
+        ):
             return None
         tried_w = sorted({trial.cap_w for trial in search.history} | {search.grid[-1]})
         low_w, high_w = max(pairwise([search.grid[0], *tried_w]), key=lambda span: span[1] / span[0])
-        if high_w / low_w <= _WIDEST:
+        if high_w / low_w <= TUNING.follow_widest_gap:
             return None
         inner = [cap_w for cap_w in search.grid if low_w < cap_w < high_w]
         middle_w = math.sqrt(low_w * high_w)
@@ -265,7 +266,7 @@ class Following:
         return TryOut(cap_w=min(inner, key=lambda cap_w: abs(cap_w - middle_w)))
 
     def _until_s(self, quotes: Quotes) -> float:
-        return max(quotes.until_s, self._context.now_s + _LEAST_S)
+        return max(quotes.until_s, self._context.now_s + TUNING.follow_least_s)
 
     def _ranking(self, exploration: Explored, quotes: Quotes, also: float | None = None) -> Ranking:
         """also: a cap that is to count as confirmed, watts."""

@@ -2,7 +2,7 @@
 
 from autocap.config import TRIAL_SECONDS, TuneConfig
 from autocap.controller.budget import objection
-from autocap.controller.per_gpu.balancing import MOST_WINDOWS, USUAL_WINDOWS
+from autocap.controller.per_gpu.balancing import most_windows, usual_windows
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 
@@ -45,7 +45,7 @@ class Outlook:
         """That the search takes long, and how long; `None` where it does not."""
         if not self.is_long:
             return None
-        usual_s, most_s = USUAL_WINDOWS * self._trial_s, MOST_WINDOWS * self._trial_s
+        usual_s, most_s = usual_windows() * self._trial_s, most_windows() * self._trial_s
         more = f"; a cap per GPU takes about {_span(usual_s)} more, {_span(most_s)} at most" if self._balances else ""
         return (
             f"{self._fewest} iterations of {self._iteration_s:.3g} s do not fit into the {self._limit_s:g} s of a "

@@ -29,6 +29,9 @@ class Tuning:
         0.4, "s", "between two samples while a cap is held beside a meter of the machine without a counter"
     )
 
+    # How long a job is waited for
+    wait_first_iteration: float = threshold(4.0, "times", "the usual wait, beyond it, for the first iteration")
+
     # The first look at a job, before its baseline is known well
     baseline_rough_iterations: int = threshold(2, "iterations", "whole ones, of a rough baseline")
     baseline_rough_s: float = threshold(1.0, "s", "shortest rough baseline")
@@ -55,16 +58,16 @@ class Tuning:
     # What a search may cost
     search_trials: int = threshold(5, "trials", "with the confirmation, that a search is taken to need at least")
     search_likely_trials: int = threshold(8, "trials", "of a search whose strategy does not say")
-    search_confirming_windows: int = threshold(
-        3, "windows", "of a confirmation, where it is said how long a search takes"
-    )
+    search_confirming_windows: int = threshold(3, "windows", "that a confirmation is taken to need")
     search_long_trial: float = threshold(
         1.1, "limits on a trial", "from which a trial is long, so that how long a search takes is worth a word"
     )
     search_paid_back: float = threshold(2.0, "searches", "that what is left of the job must last for one to begin")
+    search_most_again: int = threshold(3, "times", "that what a confirmation shows may send a search on")
     trial_edge_iterations: int = threshold(
         2, "iterations", "of a trial that do not count: the one that the change cuts, and one more"
     )
+    trial_fresh_s: float = threshold(90.0, "s", "since a trial ended that still says how its cap does now")
     slowdown_saved_sigmas: float = threshold(
         2.0, "standard errors", "of what a trial may lose, saved up before it under --max-slowdown", "scenarios"
     )
@@ -80,6 +83,9 @@ class Tuning:
         120.0, "s", "after which the baseline is measured again: a slow drift cancels", "scenarios"
     )
     revisit_every_trials: int = threshold(4, "trials", "after which it is measured again", "scenarios")
+    revisit_rough_patience: float = threshold(
+        2.0, "times", "as long as usual before a rough one: it is measured in any case before a cap is kept"
+    )
     revisit_still: float = threshold(
         0.01, "relative", "a baseline that has moved by less is measured half as often from then on", "scenarios"
     )
@@ -105,6 +111,9 @@ class Tuning:
     confirm_most_rounds: int = threshold(
         12, "rounds", "of a confirmation whose verdict may come with more", "scenarios --noisy"
     )
+    confirm_rounds_beside_others: int = threshold(
+        3, "rounds", "of a confirmation at least, where a burst of other work may take up a window", "scenarios --noisy"
+    )
     confirm_unsure: float = threshold(
         1.5, "times", "as large as it is an error may seem by a few windows", "scenarios --noisy"
     )
@@ -121,6 +130,21 @@ class Tuning:
     confirm_coarsest_error: float = threshold(
         0.04, "relative error", "of a window of the baseline that ends early, for what is stated in the end"
     )
+    confirm_window_time_error: float = threshold(
+        0.05, "relative error", "of a window's time: three rounds know it to 8 points, √(2/3) of it twice"
+    )
+    confirm_close_s: float = threshold(240.0, "s", "that a window which is to have a small error may take at least")
+
+    # A job that ends while a cap is searched for
+    end_clear_sigmas: float = threshold(3.0, "standard errors", "that a cap is better by, to be kept unconfirmed")
+    end_known_time: float = threshold(0.1, "relative error", "of its time at most, for that")
+    end_ample_confirmations: float = threshold(3.0, "confirmations", "in which one surely ends", "scenarios --noisy")
+    end_likely_trials: int = threshold(5, "trials", "of a search whose strategy does not say, when the job ends")
+    end_look_again: float = threshold(2.0, "times", "what seemed left, after which its cap is looked at again")
+    end_spare_time: float = threshold(1.2, "times", "as long as the search a job is advised to be")
+    end_trial_parts: float = threshold(10.0, "parts", "of what is left of a job, one of which a trial may take")
+    end_trial_least_s: float = threshold(3.0, "s", "that a trial may take, however little is left")
+    end_look_every_s: float = threshold(1.0, "s", "between two looks whether something is to be kept")
 
     # While a cap is held
     hold_retry_s: float = threshold(
@@ -166,6 +190,10 @@ class Tuning:
     follow_least_error: float = threshold(
         0.0005, "relative error", "of anything that was measured at another hour", "prices"
     )
+    follow_least_s: float = threshold(60.0, "s", "of an interval at least, where nobody knows its end", "prices")
+    follow_least_weight: float = threshold(0.001, "weight", "of time in the metric at least, as a divisor", "prices")
+    follow_long_s: float = threshold(900.0, "s", "of an interval in which a trial costs a hundredth or two", "prices")
+    follow_widest_gap: float = threshold(1.1, "times", "apart that two tried caps may be, with none between", "prices")
     deadline_reserve: float = threshold(1.01, "times", "as long as the baseline says the rest of a job takes", "prices")
     deadline_least_share: float = threshold(
         0.1, "of its time", "that a job with many pauses is taken to train", "prices"
@@ -233,6 +261,10 @@ class Tuning:
 
     # A cap per GPU
     per_gpu_fewest_rounds: int = threshold(3, "rounds", "for a verdict on caps per GPU", "pergpu")
+    per_gpu_most_rounds: int = threshold(6, "rounds", "after which there is a verdict", "pergpu")
+    per_gpu_most_trials: int = threshold(8, "trials", "of caps per GPU in one search", "pergpu")
+    per_gpu_trial_error: float = threshold(0.0015, "relative error", "of time and energy in a trial's window", "pergpu")
+    per_gpu_confirming_error: float = threshold(0.001, "relative error", "of both in a window that confirms", "pergpu")
     per_gpu_exact_error: float = threshold(
         0.0008, "relative error", "of time at which a verdict on caps per GPU needs no more rounds", "pergpu"
     )
@@ -250,6 +282,11 @@ class Tuning:
     per_gpu_farthest_step: float = threshold(0.15, "ln cap", "in one step of a card's cap", "pergpu")
     per_gpu_usual_draw: float = threshold(0.9, "exponent", "of draw over cap, where trials tell none", "pergpu")
     per_gpu_usual_time: float = threshold(0.35, "exponent", "of time over 1/cap, where trials tell none", "pergpu")
+    per_gpu_least_draw: float = threshold(0.5, "exponent", "of draw, to be believed of a few noisy trials", "pergpu")
+    per_gpu_most_draw: float = threshold(1.1, "exponent", "of draw, to be believed of them", "pergpu")
+    per_gpu_least_time: float = threshold(0.1, "exponent", "of time, to be believed of them", "pergpu")
+    per_gpu_most_time: float = threshold(1.0, "exponent", "of time, to be believed of them", "pergpu")
+    per_gpu_least_error: float = threshold(0.001, "relative error", "of a window in that fit at least", "pergpu")
     per_gpu_draw_curvature: float = threshold(
         0.1, "per ln² cap", "of ln draw, as the published curves have it", "pergpu"
     )

@@ -6,13 +6,13 @@ from autocap.controller.first_look import FirstLook, rough
 from autocap.controller.proving import Proving
 from autocap.controller.remembered import Remembered
 from autocap.controller.steps import Failed, RoughBaseline, Steady
+from autocap.controller.tuning import TUNING
 from autocap.measurement.metering import Metered
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.window import Window
 from autocap.progress import COUNTED, Progress
 from autocap.records import Measurement, SensorInfo
 
-_FOR_THE_FIRST = 4.0  # times the usual wait, beyond it
 _DISTURBED = "no iteration ended without a missing power reading or thermal throttling"
 _UNDISTURBED = "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
 
@@ -132,7 +132,7 @@ class Waiting:
         """How much longer to wait, where iterations are long. What counts them says at once when one has ended, so
         that the first one may still be under way where none has."""
         if self._progress.kind in COUNTED and self._watch.is_at_first:
-            return _FOR_THE_FIRST * (self._until_s - self._since_s)
+            return TUNING.wait_first_iteration * (self._until_s - self._since_s)
         return max(0.0, self._watch.fair_s - self._until_s)
 
     def _at_remembered(self, remembered: Remembered, metered: Metered) -> RoughBaseline | None:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from autocap.config import TuneConfig
 from autocap.controller.actions import Keep
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
+from autocap.controller.comparison import PerGpuComparison
 from autocap.controller.context import StepContext
-from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown, response
+from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown, response
 from autocap.controller.search import Search
 from autocap.controller.steps import Decided, Happened, JobSeemsChanged
+from autocap.controller.tuning import TUNING
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
@@ -23,12 +24,17 @@ from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Cost, Measurement, Sample
 
-_TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
-# Each window at caps per GPU has one at the common cap after it. Most: what was accepted last is refused when it is
-# confirmed, and so is all that was accepted before.
-USUAL_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)
-MOST_WINDOWS = 1 + 2 * MOST_TRIALS * (1 + MOST_PER_GPU)
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
+
+
+def usual_windows() -> int:
+    """Of a search for a cap per GPU: each at caps per GPU has one at the common cap after it."""
+    return 1 + 2 * (TUNING.per_gpu_most_trials + TUNING.per_gpu_most_rounds)
+
+
+def most_windows() -> int:
+    """At most: what was accepted last is refused when it is confirmed, and so is all that was accepted before."""
+    return 1 + 2 * TUNING.per_gpu_most_trials * (1 + TUNING.per_gpu_most_rounds)
 
 
 def hindrance(original_w: Caps, progress: Progress) -> str | None:
@@ -230,7 +236,7 @@ class Balancing:
     def _measure(self, caps_w: Caps) -> None:
         self._draws = DevicePower()
         self._context.set(caps_w)
-        error = _CONFIRMING_ERROR if self._confirming else _TRIAL_ERROR
+        error = TUNING.per_gpu_confirming_error if self._confirming else TUNING.per_gpu_trial_error
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
 
 

@@ -29,7 +29,6 @@ from autocap.strategies.grid import CapGrid
 Caps = tuple[float, ...]
 Floats = NDArray[np.float64]
 
-MOST_TRIALS = 8
 _LEAST_STEP_W = 1e-3
 _GRACE = 1e-6  # relative, so that a target on the grid is not rounded up
 
@@ -40,10 +39,6 @@ class Response:
 
     draw: float
     time: float
-
-
-_DRAW, _TIME = (0.5, 1.1), (0.1, 1.0)  # what is believed of a fit to a few noisy trials
-_LEAST_ERROR = 1e-3
 
 
 def response(common_w: float, measured: Sequence[Measurement]) -> Response:
@@ -59,13 +54,16 @@ def response(common_w: float, measured: Sequence[Measurement]) -> Response:
     draw = _slope(distances, draws, curvature=TUNING.per_gpu_draw_curvature)
     times = [(window.period_s, window.period_rel_stderr) for window in measured]
     time = _slope(distances, times, curvature=TUNING.per_gpu_time_curvature)
-    return Response(draw=float(np.clip(draw, *_DRAW)), time=float(np.clip(-time, *_TIME)))
+    return Response(
+        draw=float(np.clip(draw, TUNING.per_gpu_least_draw, TUNING.per_gpu_most_draw)),
+        time=float(np.clip(-time, TUNING.per_gpu_least_time, TUNING.per_gpu_most_time)),
+    )
 
 
 def _slope(distances: Floats, measured: Sequence[tuple[float, float]], *, curvature: float) -> float:
     """measured: values with their relative errors."""
     values, errors = np.array(measured).T
-    sigmas = np.hypot(np.maximum(errors, _LEAST_ERROR), curvature * distances**2)
+    sigmas = np.hypot(np.maximum(errors, TUNING.per_gpu_least_error), curvature * distances**2)
     return float(np.polyfit(distances, np.log(values), 1, w=1 / sigmas)[0])
 
 
@@ -112,7 +110,7 @@ class Lowering:
 
     def ask(self) -> Caps | None:
         """The caps to try next, `None` when no card is left that seems to wait, or enough was tried."""
-        while self._next and self._trials < MOST_TRIALS:
+        while self._next and self._trials < TUNING.per_gpu_most_trials:
             caps_w = self._next.pop(0)
             if caps_w != self.best and not self._hopeless(caps_w):
                 return caps_w
