@@ -21,7 +21,6 @@ from autocap.controller.holding import HoldPlan
 from autocap.controller.intake import Intake
 from autocap.controller.keeping import Keeping
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.plan import ROOM, Facts, next_step
@@ -29,6 +28,7 @@ from autocap.controller.proving import Proving
 from autocap.controller.ranking import Confirm, Move
 from autocap.controller.remembered import Remembered
 from autocap.controller.search import NewStrategy
+from autocap.controller.search_factory import SearchFactory
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep, Step
 from autocap.controller.waiting import Waiting
 from autocap.errors import StrategyError
@@ -81,7 +81,7 @@ class Controller:
         deadline = Deadline(config, finish_s, self._intake, self._context)
         self._following = Following(config, self._context, sensor.settle_s, deadline)
         begin = self._following.begin
-        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._context, self._prober, begin)
+        self._factory = SearchFactory(config, sensor, grid, new_strategy, progress, self._context, self._prober, begin)
         self._grid = grid  # as it was asked for
         self._is_rough = False  # the baseline of the latest search
         self._baseline = Baseline(self._context, self._prober, progress)
@@ -189,14 +189,14 @@ class Controller:
             self._fail(
                 f"{why}; of the caps from {low_w:g} to {high_w:g} W that leaves none, so pass other --caps or bounds"
             )
-        elif caps_w == tuple(self._outset.grid):
+        elif caps_w == tuple(self._factory.grid):
             self._context.warn(why)
         else:
-            self._outset.grid, during = CapGrid(caps_w), self._during
+            self._factory.grid, during = CapGrid(caps_w), self._during
             if during in (During.BASELINE, During.NOTHING):
                 self._context.warn(why)
             self._go_on(steps.GridChanged(during=during, why=why))
-            self._outset.history = self._outset.seen = ()
+            self._factory.history = self._factory.seen = ()
         return self._context.actions
 
     @property
@@ -314,7 +314,7 @@ class Controller:
             f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew"
         )
         self._intake.begin_anew()
-        self._outset.history = self._outset.seen = ()
+        self._factory.history = self._factory.seen = ()
         self._go_on(steps.CountedAnew())
 
     # What happens, and what is done about it.
@@ -324,7 +324,7 @@ class Controller:
             case Waiting():
                 ready = self._phase.take(metered)
                 if self._phase.baseline is not None:
-                    self._outset.set_up(self._phase.baseline)
+                    self._factory.set_up(self._phase.baseline)
                 self._go_on(ready)
             case Baseline():
                 self._go_on(self._phase.take(metered))
@@ -356,7 +356,7 @@ class Controller:
             has_room=self._context.has_room,
             is_bound=self._context.is_bound,
             observes=self._config.observe,
-            own_length=self._outset.has_own_length,
+            own_length=self._factory.has_own_length,
         )
         if not isinstance(self._phase, Exploring | Holding):
             return facts
@@ -450,7 +450,7 @@ class Controller:
                 self._context.warn(f"tuning anew: {why}")
                 search = exploration.search
                 self._ending.leave(exploration)
-                self._outset.history, self._outset.seen = search.history, search.seen if why == ROOM else ()
+                self._factory.history, self._factory.seen = search.history, search.seen if why == ROOM else ()
                 self._keeping.tell()
                 self._prober.begin_anew()
                 self._context.set(self._context.uncapped_w)
@@ -460,23 +460,23 @@ class Controller:
 
     def _set_up(self, *, rough: bool) -> Happened:
         """rough: the baseline is known from a few iterations alone."""
-        context, outset = self._context, self._outset
+        context, factory = self._context, self._factory
         if not rough and self._baseline.measured is not None:
-            outset.set_up(self._baseline.measured)
-        baseline = outset.search.first
+            factory.set_up(self._baseline.measured)
+        baseline = factory.search.first
         if rough:
             self._prober.expect(baseline.period_s)
             self._intake.totals.open()
             context.enter(State.BASELINE)
             context.announce(events.BaselineMeasured(t_s=context.now_s, measurement=baseline, rough=True))
-        self._is_rough, objection = rough, outset.objection(self._intake.done)
+        self._is_rough, objection = rough, factory.objection(self._intake.done)
         if objection is None:
-            self._ending.hasten(outset.search)
-            self._keeping.plan.begin_search(baseline, context.now_s, outset.outlook.stretch)
+            self._ending.hasten(factory.search)
+            self._keeping.plan.begin_search(baseline, context.now_s, factory.duration.stretch)
         return steps.SearchSetUp(objection=objection)
 
     def _observe(self) -> None:
-        first_w = self._outset.search.ask()
+        first_w = self._factory.search.ask()
         self._context.announce(events.WouldTry(t_s=self._context.now_s, caps_w=() if first_w is None else (first_w,)))
         self._phase = Observing()
         self._context.enter(State.HOLDING)
@@ -484,7 +484,7 @@ class Controller:
     def _begin_search(self) -> Happened | None:
         totals = self._intake.totals
         since = totals.tally(self._context.now_s) if self._keeping.plan.searches > 1 else None
-        exploration = self._outset.exploration(totals, since, rough=self._is_rough)
+        exploration = self._factory.exploration(totals, since, rough=self._is_rough)
         self._phase = Exploring(exploration=exploration)
         return exploration.carry_out(steps.AskForCap())
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autocap.controller.bent import bent, is_anothers, own_error
+from autocap.controller.gp_correction import gp_corrected, is_anothers, own_error
 from autocap.controller.scaling import exponent_below
 from autocap.controller.tuning import TUNING
 from autocap.measurement.batches import pool
@@ -64,7 +64,7 @@ class KnownCurve:
         common = self.baseline.period_rel_stderr, self.baseline.energy_rel_stderr
         inside = [one for one in held if one.cap_w >= self.points[0].cap_w]  # below, nobody has said that it knows
         ours = replace(self, points=self.points[-1:]) if is_anothers(self._at, inside, common[0]) else self
-        return replace(self, points=bent(ours.points, ours._at, held, common))
+        return replace(self, points=gp_corrected(ours.points, ours._at, held, common))
 
     def own_error(self, cap_w: float) -> float:
         """How well the time at a cap, watts, is known, without the baseline's part in it: a relative error."""

@@ -28,7 +28,7 @@ _OR_NOTHING = ("str | None", ", str]")  # of what is returned
 _DOTTED = (ast.Name, ast.Attribute)
 # Functions that say something else than why nothing is kept, in a sentence or nothing.
 _OTHER = {
-    "controller/outlook.py notice",  # a search takes long
+    "controller/search_duration.py notice",  # a search takes long
     "controller/budget.py overspent",  # of one trial
     "controller/holding.py why_anew",  # it is searched again
     "controller/comparison.py hindrance",  # of caps per GPU; the common one is kept

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 _GAP = 0.02  # of ln cap, between points there
 
 
-def bent(
+def gp_corrected(
     points: Sequence[Prediction],
     at: Callable[[float], Prediction],
     held: Sequence[Prediction],

@@ -7,7 +7,7 @@ from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 
 
-class Outlook:
+class SearchDuration:
     """What the baseline tells of the trials to come. settle_s: of the sensor."""
 
     def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:

@@ -6,8 +6,8 @@ from autocap.config import TuneConfig
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.context import StepContext
 from autocap.controller.exploration import Exploration
-from autocap.controller.outlook import Outlook
 from autocap.controller.search import NewStrategy, Search
+from autocap.controller.search_duration import SearchDuration
 from autocap.events import Tally
 from autocap.measurement.prober import Prober
 from autocap.measurement.totals import RunningTotals
@@ -17,7 +17,7 @@ from autocap.records import Measurement, SensorInfo, Trial
 from autocap.strategies.grid import CapGrid
 
 
-class Outset:
+class SearchFactory:
     """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. seen:
     what caps have shown in these, where the job is still the same. metric: by which a search that begins is to go, from
     its baseline."""
@@ -66,20 +66,20 @@ class Outset:
         return self._latest is not None and self._latest.has_own_length
 
     @property
-    def outlook(self) -> Outlook:
+    def duration(self) -> SearchDuration:
         """How long it is going to take."""
-        return Outlook(self._config, self.search, self._settle_s)
+        return SearchDuration(self._config, self.search, self._settle_s)
 
     def objection(self, done: float) -> str | None:
         """Why not to search at all, with so many iterations done; `None` where there is no reason."""
         unknown = self._config.iterations is None or self.search.first.is_relative
-        return self.outlook.objection(None if unknown else (self._config.iterations or 0) - done)
+        return self.duration.objection(None if unknown else (self._config.iterations or 0) - done)
 
     def exploration(self, totals: RunningTotals, since: Tally | None, *, rough: bool) -> Exploration:
         """Begin it. since: the totals when the workload had changed. rough: the baseline is known from a few
         iterations alone."""
-        outlook = self.outlook
-        takes_long = outlook.notice()
+        duration = self.duration
+        takes_long = duration.notice()
         if takes_long is not None:
             self._context.warn(takes_long)
         budget = SlowdownBudget(
@@ -97,6 +97,6 @@ class Outset:
             context=self._context,
             progress=self._progress,
             budget=budget,
-            stretch=outlook.stretch,
+            stretch=duration.stretch,
             rough=rough,
         )
