@@ -23,7 +23,7 @@ from autocap.controller.keeping import Keeping
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
-from autocap.controller.plan import ROOM, Facts, next_step
+from autocap.controller.plan import Facts, next_step
 from autocap.controller.proving import Proving
 from autocap.controller.ranking import Confirm, Move
 from autocap.controller.remembered import Remembered
@@ -379,8 +379,8 @@ class Controller:
                     self._phase.insist()
             case steps.ResetAndWait(why=why):
                 self._wait(why)
-            case steps.BaselineAndSearch(why=why):
-                self._measure_baseline(why)
+            case steps.BaselineAndSearch():
+                self._measure_baseline(step.why, same_job=step.same_job)
             case steps.SetUpSearch(rough=rough):
                 return self._set_up(rough=rough)
             case steps.Observe():
@@ -437,8 +437,8 @@ class Controller:
         self._phase = Waiting(self._config, self._progress, self._context, self._proving)
         self._context.enter(State.WAITING)
 
-    def _measure_baseline(self, why: str | None) -> None:
-        """why: the search so far counts no more, and its trials go to the next one as history."""
+    def _measure_baseline(self, why: str | None, *, same_job: bool) -> None:
+        """why: the search so far is given up, and its trials go to the next one as history."""
         steady: Window | None = None
         match self._phase:
             case Waiting() as waiting:
@@ -450,7 +450,7 @@ class Controller:
                 self._context.warn(f"tuning anew: {why}")
                 search = exploration.search
                 self._ending.leave(exploration)
-                self._factory.history, self._factory.seen = search.history, search.seen if why == ROOM else ()
+                self._factory.history, self._factory.seen = search.history, search.seen if same_job else ()
                 self._keeping.tell()
                 self._prober.begin_anew()
                 self._context.set(self._context.uncapped_w)

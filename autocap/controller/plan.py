@@ -1,12 +1,14 @@
 """What comes next in a tuning: a pure function of what is known and of what has just happened.
 
-The controller notices that something has ended, or that a ceiling, a price or what counts iterations has changed; it
-never asks for a sample alone. Which step follows is decided here and nowhere else, and with it when a baseline is
-measured. The controller carries the step out and tells what came of it: at once after a question to the strategy, later
-where something has to be measured.
+The controller tells of what has happened: something that was measured has ended, or a ceiling, a price or the way of
+counting iterations has changed. It never asks for a sample alone. Which step follows is decided here, and with it when
+a baseline is measured; only which cap a new price asks for, and how surely it is known, is ranked elsewhere
+(`ValueMoved`). The controller carries the step out: a question to the strategy is answered at once, a measurement
+later.
 
-    Steady → BaselineAndSearch → SetUpSearch → BeginSearch → AskForCap → TryCap → AskForCap → TryCap → …
-    → AskForBest → ConfirmBest → NextWindow → … → KeepConfirmed → Hold
+    (Steady) BaselineAndSearch (FirstBaselineEnded) SetUpSearch (SearchSetUp) BeginSearch (Asked) TryCap (TrialEnded)
+    AskForCap (Asked) TryCap … AskForCap (Asked: no more) AskForBest (Recommended) ConfirmBest (WindowEnded) NextWindow
+    … (Judged) KeepConfirmed (Decided) Hold
 """
 
 from dataclasses import dataclass
@@ -68,7 +70,7 @@ from autocap.controller.steps import (
 )
 from autocap.controller.tuning import TUNING
 
-ROOM = "the limit found on arrival may hold again, and its baseline was never measured"  # trials are kept, then
+_ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
 _NONE_BETTER = "no cap that was tried is allowed and better"
 _ALREADY = "the limit found on arrival is already the best"
 _ALREADY_BUDGET = "what the budget gives is already the best"
@@ -79,21 +81,21 @@ _STRATEGY = "the strategy wants another cap tried"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the plan depends on, besides what has just happened. No cap: at the limits found on arrival or, where that
-    is lower, at the ceiling that a budget gives."""
+    """What the plan depends on, besides what has just happened. "Without a cap" means at the limits found on arrival
+    or, where that is lower, at the ceiling of a budget. Without a budget there is no ceiling."""
 
     rough: bool = False  # the baseline is known from a few iterations alone
     baseline_holds: bool = True  # without a cap, the limits are now those that the baseline was measured at
     baseline_old: bool = False  # it was measured long ago
     failed_baselines: int = 0  # first ones that could not be measured, in a row, with the last one
-    has_room: bool = False  # a budget's ceiling leaves room for the limits found on arrival
-    is_bound: bool = False  # a budget's ceiling forbids them
-    lacks_baseline: bool = False  # they are allowed, and the baseline is that of a lower ceiling
+    has_room: bool = False  # there is a ceiling, and it allows the limits found on arrival
+    is_bound: bool = False  # there is a ceiling, and it forbids the limits found on arrival
+    lacks_baseline: bool = False  # the limits found on arrival are allowed, and no baseline was measured there
     observes: bool = False  # nothing may be set
     own_length: bool = False  # the strategy has a rule of its own for how long its trials are
-    has_slowdown_limit: bool = False  # so that caps are left out for which the job had not saved up the time
+    has_slowdown_limit: bool = False  # caps may be left out for which the job has saved up too little time
     is_blind: bool = False  # several trials in a row have failed, so that going on would only cost the job time
-    confirmed_w: float | None = None  # a cap whose confirmation made the strategy ask for more, watts
+    confirmed_w: float | None = None  # a cap that was confirmed as better before the strategy asked for more, watts
     held_before: Kept | None = None  # what was held when the strategy asked for more at another price
 
 
@@ -102,7 +104,7 @@ def next_step(facts: Facts, now: Happened) -> Step:
     match now:
         # Before a search.
         case RoughBaseline():
-            # Where a budget leaves room for the limits found, other jobs' shares follow from this baseline. And a rough
+            # Where a ceiling has room for the limits found, other jobs' shares follow from this baseline. And a rough
             # one needs longer trials, which a strategy with a length of its own does not make.
             return KeepWaiting() if facts.has_room or facts.own_length else SetUpSearch(rough=True)
         case Steady():
@@ -130,12 +132,12 @@ def next_step(facts: Facts, now: Happened) -> Step:
             return _try_after_baseline(facts, now.cap_w, now.why)
         case BaselineAgainEnded():
             if now.then_w is not None:
-                return TryCap(cap_w=now.then_w)  # where it failed, beside the one before
+                return TryCap(cap_w=now.then_w)  # compared with the one before, where this one failed
             return AskForCap() if now.failed is None else KeepNone(why=now.failed, unsure=True)
         case JobSeemsChanged():
             if now.then_w is None or now.sure:
                 return BaselineAndSearch(why=now.why)
-            return _try_after_baseline(facts, now.then_w, now.why)  # the first look in a row, which may be off
+            return _try_after_baseline(facts, now.then_w, now.why)  # seen once: it may be off
         # At its end.
         case Recommended():
             return _recommended(facts, now)
@@ -178,7 +180,8 @@ def _no_baseline(facts: Facts, why: str) -> Step:
 
 
 def _try_after_baseline(facts: Facts, cap_w: float, why: str) -> Step:
-    """Try the cap; measure the baseline first, but where a ceiling has moved since: at other limits it is another."""
+    """Try the cap, and measure the baseline again before; not where the limits without a cap are others by now, as that
+    would be another baseline."""
     return BaselineAgain(then_w=cap_w, why=why) if facts.baseline_holds else TryCap(cap_w=cap_w)
 
 
@@ -189,7 +192,7 @@ def _search_is_over(facts: Facts) -> Step:
 
 
 def _recommended(facts: Facts, now: Recommended) -> Step:
-    is_none = now.cap_w is None or now.is_no_cap
+    is_none = now.cap_w is None or now.is_no_cap  # none to recommend, or to stay without one is recommended
     if is_none and facts.rough:
         return BaselineAgain(then_w=None, why=_ROUGH)
     if now.is_no_cap:
@@ -221,10 +224,11 @@ def _on_other_grid(now: GridChanged) -> Step:
 
 
 def _under_ceiling(facts: Facts, moved: CeilingMoved) -> Step:
-    """What is under way goes on where both it and its baseline still count. Where no baseline holds, the strategy has
-    mostly no more to ask for, and what is best by the curve is kept."""
+    """A trial, and balancing, go on where their caps are still allowed; what is compared with the baseline, where that
+    holds as well. Else the strategy is asked; without a baseline that holds it has mostly no more, and what is best by
+    the curve of all that was measured is kept."""
     if facts.lacks_baseline:
-        return BaselineAndSearch(why=ROOM)
+        return BaselineAndSearch(why=_ROOM, same_job=True)
     match moved.during:
         case During.WAIT | During.NOTHING:
             return RestartAtNewLimits()

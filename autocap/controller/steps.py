@@ -45,7 +45,7 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsSpent:
-    """The time that the job had saved up ran out before a trial told anything. cap_w: watts."""
+    """The time that the job had saved up ran out before a trial told anything. cap_w: of the trial, watts."""
 
     cap_w: float
 
@@ -198,10 +198,11 @@ class ResetAndWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineAndSearch:
-    """Measure the baseline, and then search. why: something has changed, so that what was found so far counts no
-    more."""
+    """Measure the baseline, and then search. why: something has changed, so that the search before is given up; its
+    trials are history to the new one. same_job: what they show still counts."""
 
     why: str | None = None
+    same_job: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
