@@ -192,10 +192,8 @@ class Controller:
         elif caps_w == tuple(self._factory.grid):
             self._context.warn(why)
         else:
-            self._factory.grid, during = CapGrid(caps_w), self._during
-            if during in (During.BASELINE, During.NOTHING):
-                self._context.warn(why)
-            self._go_on(steps.GridChanged(during=during, why=why))
+            self._factory.grid = CapGrid(caps_w)
+            self._go_on(steps.GridChanged(during=self._during, why=why))
             self._factory.history = self._factory.seen = ()
         return self._context.actions
 
@@ -370,8 +368,9 @@ class Controller:
                 self._phase = self._keeping.search_on(self._phase, step)
             return self._exploring.exploration.carry_out(step)
         match step:
-            case steps.Continue():
-                pass
+            case steps.Continue(why=why):
+                if why is not None:
+                    self._context.warn(why)
             case steps.RestartAtNewLimits():
                 self._restart()
             case steps.KeepWaiting():

@@ -61,10 +61,9 @@ class Keeping:
     def check(self, holding: Holding, other: Confirm | None = None) -> Exploring:
         """What is held is measured again, or another cap that is to be."""
         exploration = holding.exploration
-        if other is None:
-            self.plan.begin_check()
         self.tell()
         if other is None:
+            self.plan.begin_check()
             self._following.before_check(exploration)
             exploration.check(holding.caps_w)
         else:
@@ -90,9 +89,7 @@ class Keeping:
         """What was held before a confirmation, which stops."""
         held_w = phase.held_w or self._context.uncapped_w
         self._following.stopped(phase.exploration.stop_confirming())
-        shown = phase.exploration.search.curve.expected(max(held_w))
-        at_limit = same_limits(held_w, self._context.uncapped_w)
-        return self.hold(phase, Revert(reference=shown) if at_limit else Keep(caps_w=held_w, reference=shown))
+        return self.hold(phase, self._expected(phase.exploration.search, held_w))
 
     def tell(self) -> None:
         """Announce what was measured of the caps held last, as they are held no more."""
@@ -110,8 +107,13 @@ class Keeping:
         """Another cap is best at the value in force, watts."""
         search, caps_w = holding.exploration.search, self._context.every(cap_w)
         self._ceiling.move(holding.hold, search, caps_w, closely=True)
-        decision, shown = holding.decision, search.curve.expected(max(caps_w))
+        decision = holding.decision
         if not isinstance(decision, KeepByCurve):
-            at_limit = same_limits(caps_w, self._context.uncapped_w)
-            decision = Revert(reference=shown) if at_limit else Keep(caps_w=caps_w, reference=shown)
+            decision = self._expected(search, caps_w)
         return replace(holding, decision=decision, caps_w=caps_w)
+
+    def _expected(self, search: Search, caps_w: tuple[float, ...]) -> Keep | Revert:
+        """To hold these caps, watts per device, with what is expected there."""
+        shown = search.curve.expected(max(caps_w))
+        at_limit = same_limits(caps_w, self._context.uncapped_w)
+        return Revert(reference=shown) if at_limit else Keep(caps_w=caps_w, reference=shown)

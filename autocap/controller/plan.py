@@ -208,7 +208,7 @@ def _on_other_grid(now: GridChanged) -> Step:
         case During.WAIT:  # where a cap of an earlier run may be held
             return ResetAndWait(why=f"tuning anew: {now.why}")
         case During.BASELINE | During.NOTHING:
-            return Continue()
+            return Continue(why=now.why)
         case (
             During.TRIAL
             | During.SAVING_UP

@@ -298,8 +298,11 @@ class Check:
     """Measure what is held in turn with the baseline."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Continue:
-    """Go on with what is under way."""
+    """Go on with what is under way. why: in a sentence, to be said."""
+
+    why: str | None = None
 
 
 class RestartAtNewLimits:
