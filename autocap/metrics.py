@@ -209,7 +209,7 @@ def _priced(metric: Metric, baseline: Measurement) -> Terms:
         share = 0.5 if metric.hour_price else 1.0
         return Terms(energy=share, power=0, time=1 - share)
     money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (metric.energy_price or 0.0)
-    money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (metric.hour_price or 0.0)
+    money_t = baseline.period_s / _S_PER_HOUR * len(baseline.setting) * (metric.hour_price or 0.0)
     if min(money_e, money_t) >= 0 and money_e + money_t > 0:
         share = money_e / (money_e + money_t)
         return Terms(energy=share, power=0, time=1 - share)

@@ -6,12 +6,16 @@ is the start of the run. An unknown is `None`, never 0 or -1.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 # Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and a
 # difference of half a watt is too small to matter.
 TOLERANCE_W = 0.5
+
+
+# What a setting of the knob that is turned is written under where that is the power limit.
+CAP_W, CAPS_W = {"key": "cap_w"}, {"key": "caps_w"}
 
 
 def same_limit(a_w: float, b_w: float) -> bool:
@@ -178,7 +182,7 @@ class GpuEnergy:
 class Measurement:
     """What one cap costs per iteration.
 
-    cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only. period_s,
+    setting: the cap per device, watts. start_s, duration_s: the window, whole iterations only. period_s,
     energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or, where `gpu`
     holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch means, infinite
     where nothing is known of them (`null` in JSON), as of a command that was run once. time_energy_corr: correlation of
@@ -189,7 +193,7 @@ class Measurement:
     that all windows at these caps share.
     """
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     start_s: float
     duration_s: float
     iterations: float
@@ -259,11 +263,11 @@ class Cost:
 class Prediction:
     """What is expected of a cap that was not measured, over the baseline's.
 
-    cap_w: the common cap, watts. energy, time: per iteration, ratios. The errors are standard deviations of what is
+    setting: the common cap, watts. energy, time: per iteration, ratios. The errors are standard deviations of what is
     believed, relative, with their correlation as in a Measurement.
     """
 
-    cap_w: float
+    setting: float = field(metadata=CAP_W)
     energy: float
     time: float
     energy_rel_stderr: float
@@ -311,9 +315,9 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One cap, tried once. cap_w: the common cap asked for, watts."""
+    """One cap, tried once. setting: the common cap asked for, watts."""
 
-    cap_w: float
+    setting: float = field(metadata=CAP_W)
     state: TrialState
     reason: str | None = None
     cost: float | None = None

@@ -111,12 +111,12 @@ def play(case: Case) -> Row | None:
     if not ends or outcome.decided is None:
         return None
     common = truth(case, (outcome.final_cap_w,) * case.gpus)
-    held = truth(case, ends[-1].cap_w)
+    held = truth(case, ends[-1].setting)
     energy_pct = 100 * (held.energy_per_iteration_j / common.energy_per_iteration_j - 1)
     return Row(
         case=case,
         common_w=outcome.final_cap_w,
-        cap_w=ends[-1].cap_w,
+        cap_w=ends[-1].setting,
         kept=ends[-1].kept,
         energy_pct=energy_pct,
         time_pct=100 * (held.period_s / common.period_s - 1),

@@ -134,7 +134,7 @@ def _rows(finished: Sequence[Finished]) -> Iterator[Sequence[str]]:
 def _measured(measurement: Measurement, versus: VersusBaseline | None, batch_size: int) -> tuple[str, ...]:
     iterations = _EPOCH_SAMPLES / batch_size
     return (
-        " ".join(f"{cap_w:g}" for cap_w in measurement.cap_w),
+        " ".join(f"{cap_w:g}" for cap_w in measurement.setting),
         f"{measurement.power_w:.1f}",
         f"{iterations * measurement.energy_per_iteration_j / 1e3:.3f}",
         _percent(versus.energy_pct, versus.energy_stderr_pct) if versus else "-",

@@ -70,12 +70,12 @@ class Bandit(Strategy):
 
     def ask(self) -> float | None:
         """The next arm, watts; `None` while the last best stands, until another trial is told."""
-        cap_w = super().ask()
-        if cap_w is None:
+        setting = super().ask()
+        if setting is None:
             self._since_over = 0
             if self._searched is None:
                 self._searched = len(self._trials)
-        return cap_w
+        return setting
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial; one that is told while a cap is held opens the question again."""
@@ -101,37 +101,36 @@ class Bandit(Strategy):
         mean, error = self._posterior()
         incumbent_w = self._incumbent(mean)
         if incumbent_w is not None:
-            open_arms[self.grid.index(incumbent_w)] = (
-                False  # a challenger may change the answer, more of the same cannot
-            )
+            # A challenger may change the answer, more of the same cannot.
+            open_arms[self.grid.index(incumbent_w)] = False
         bound = np.where(open_arms, mean - self._number("confidence") * error, math.inf)
         gain = self._number("gain")
         if incumbent_w is not None and mean[self.grid.index(incumbent_w)] - bound.min() <= gain:
             return None
         # Of arms that promise as much, the one that takes the smallest change.
         near = np.flatnonzero(bound <= bound.min() + gain)
-        last_w = self._trials[-1].cap_w
+        last_w = self._trials[-1].setting
         return self.grid[min(near.tolist(), key=lambda place: (abs(self.grid[place] - last_w), bound[place]))]
 
     def _open(self) -> NDArray[np.bool_]:
         """Which arms may be pulled, shape (n,)."""
-        lowest_w = min(trial.cap_w for trial in self._trials)
+        lowest_w = min(trial.setting for trial in self._trials)
         reach_w = min(lowest_w, self._step_down(lowest_w))
         free = (one for one in self._trials if one.measurement is not None and one.measurement.cap_binding is False)
-        free_w = min((trial.cap_w for trial in free), default=math.inf)  # whose cap did not hold the clocks down
+        free_w = min((trial.setting for trial in free), default=math.inf)  # whose cap did not hold the clocks down
         return np.array(
             [
-                max(reach_w, self._slow_w() + 1e-9) <= cap_w <= free_w
-                and self.failures[cap_w] < (1 if cap_w in self.findings else 2)
-                and (cap_w not in self.findings or self.findings[cap_w].complete)
-                for cap_w in self.grid
+                max(reach_w, self._slow_w() + 1e-9) <= setting <= free_w
+                and self.failures[setting] < (1 if setting in self.findings else 2)
+                and (setting not in self.findings or self.findings[setting].complete)
+                for setting in self.grid
             ]
         )
 
     def _incumbent(self, mean: Floats) -> float | None:
         """The arm to keep as things stand, watts."""
-        keepable = [finding.cap_w for finding in self._keepable()]
-        return min(keepable, key=lambda cap_w: mean[self.grid.index(cap_w)], default=None)
+        keepable = [finding.setting for finding in self._keepable()]
+        return min(keepable, key=lambda setting: mean[self.grid.index(setting)], default=None)
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Expected cost of every arm and its standard error, shape (n,) each.
@@ -139,13 +138,13 @@ class Bandit(Strategy):
         Of each combination of length and amplitude the likelihood says how far it is trusted (a discrete hierarchical
         prior; Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 2.25, 2.26 and 5.8).
         """
-        caps_w, logs, variances = self._evidence()
+        settings, logs, variances = self._evidence()
         centre = float(np.average(logs, weights=1 / variances))
         residual = logs - centre
         means, errors, likelihoods = [], [], []
         for length in _LENGTHS:
-            between = _matern(caps_w, caps_w, length * self._width_w)
-            towards = _matern(self._arms, caps_w, length * self._width_w)
+            between = _matern(settings, settings, length * self._width_w)
+            towards = _matern(self._arms, settings, length * self._width_w)
             for amplitude in _AMPLITUDES:
                 factor = np.linalg.cholesky(amplitude**2 * between + np.diag(variances))
                 white = np.linalg.solve(factor, residual)
@@ -164,14 +163,14 @@ class Bandit(Strategy):
         """Caps, watts, logarithms of their costs, and the variances of these, of all trials and the baseline."""
         memory = self._whole("memory")
         # The baseline costs 1 by definition, but its cap's true cost is as uncertain as its own measurement.
-        rows = [(self.baseline.cap_w[0], 0.0, self.baseline.period_rel_stderr**2)]
+        rows = [(self.baseline.setting[0], 0.0, self.baseline.period_rel_stderr**2)]
         for age, trial in enumerate(reversed(self._trials)):
             if trial.cost is None or trial.cost_stderr is None:
                 continue
             held = len(self._trials) - (self._searched or len(self._trials))  # those since a cap was first held
             faded = 2 ** (min(age, held) / memory) if memory else 1.0
             cost = max(trial.cost, _LEAST_ERROR)
-            rows.append((trial.cap_w, math.log(cost), faded * (trial.cost_stderr / cost) ** 2))
+            rows.append((trial.setting, math.log(cost), faded * (trial.cost_stderr / cost) ** 2))
         table = np.array(rows)
         return table[:, 0], table[:, 1], np.maximum(table[:, 2], _LEAST_ERROR**2)
 

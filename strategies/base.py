@@ -118,26 +118,26 @@ class Strategy(ABC):
         """The next cap to try, watts; `None` when the search is over, and ever after."""
         if self._done:
             return None
-        cap_w = self._next()
-        if cap_w is None:
-            cap_w = self._doubtful()
-        self._done = cap_w is None
-        return cap_w
+        setting = self._next()
+        if setting is None:
+            setting = self._doubtful()
+        self._done = setting is None
+        return setting
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial. Raises StrategyError for a cap that is not on the grid."""
-        if trial.cap_w not in self.grid:
+        if trial.setting not in self.grid:
             raise StrategyError(
-                f"told of a trial at {trial.cap_w:g} W, which is not among the {len(self.grid)} caps of the grid "
+                f"told of a trial at {trial.setting:g} W, which is not among the {len(self.grid)} caps of the grid "
                 f"from {self.grid[0]:g} to {self.grid[-1]:g} W"
             )
         if trial.state is TrialState.FAILED:
-            self.failures[trial.cap_w] += 1
+            self.failures[trial.setting] += 1
         self._trials.append(trial)
-        self._tried_w.add(trial.cap_w)
-        finding = find_out([one for one in self._trials if one.cap_w == trial.cap_w], self.metric, self.baseline)
+        self._tried_w.add(trial.setting)
+        finding = find_out([one for one in self._trials if one.setting == trial.setting], self.metric, self.baseline)
         if finding is not None:
-            self.findings[trial.cap_w] = finding
+            self.findings[trial.setting] = finding
 
     def recommend(self) -> float | None:
         """The cheapest cap that was measured to the end and is allowed, `None` where there is none.
@@ -147,12 +147,12 @@ class Strategy(ABC):
         best = self.best()
         if best is None:
             return None
-        keepable = sorted(self._keepable(), key=lambda finding: finding.cap_w)
+        keepable = sorted(self._keepable(), key=lambda finding: finding.setting)
         span_w = self.grid[-1] - self.grid[0]
-        caps_w, own, errors = np.array([(finding.cap_w, finding.cost, finding.stderr) for finding in keepable]).T
-        costs = smooth(caps_w, own, errors, [share * span_w for share in _WINDOWS])
+        settings, own, errors = np.array([(finding.setting, finding.cost, finding.stderr) for finding in keepable]).T
+        costs = smooth(settings, own, errors, [share * span_w for share in _WINDOWS])
         rivals = [
-            (cost, finding.cap_w)
+            (cost, finding.setting)
             for cost, finding in zip(costs.tolist(), keepable, strict=True)
             if not finding.beyond(best, sigmas=2)
         ]
@@ -170,13 +170,13 @@ class Strategy(ABC):
         measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
         if not measured:
             return None
-        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).setting)
 
     def _draw_w(self) -> float:
         """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
         if self.baseline.cap_binding is not False:
             return self.grid[-1]
-        return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
+        return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.setting))
 
     def _step_down(self, lowest_w: float) -> float:
         """The lowest cap to try next, watts: a stride below the lowest so far, or none below it where that is already
@@ -187,7 +187,7 @@ class Strategy(ABC):
 
     def _slow_w(self) -> float:
         """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""
-        return max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=0.0)
+        return max((finding.setting for finding in self.findings.values() if finding.forbidden), default=0.0)
 
     def _number(self, option: str) -> float:
         value = self.options[option]
@@ -199,9 +199,9 @@ class Strategy(ABC):
         assert isinstance(value, int)
         return value
 
-    def tried(self, cap_w: float) -> bool:
+    def tried(self, setting: float) -> bool:
         """Whether any trial of that cap was told, a failed one included."""
-        return cap_w in self._tried_w
+        return setting in self._tried_w
 
     def _doubtful(self) -> float | None:
         """The next cap to measure again: the likeliest of those that could still be the best; `None` if settled.
@@ -217,4 +217,4 @@ class Strategy(ABC):
         if candidates == [best]:
             return None  # no rival: it is the best, however roughly measured
         once = [finding for finding in candidates if not finding.repeated]
-        return min(once, key=lambda finding: finding.rank).cap_w if once else None
+        return min(once, key=lambda finding: finding.rank).setting if once else None

@@ -43,7 +43,7 @@ class _AsPublished(Strategy):
         """The caps that the published search measures, in its order, as far as the trials so far lead it."""
 
     def _next(self) -> float | None:
-        return next((cap_w for cap_w in self._search() if not self.tried(cap_w)), None)
+        return next((setting for setting in self._search() if not self.tried(setting)), None)
 
     def _doubtful(self) -> float | None:
         return None  # none of them measures anything again
@@ -51,10 +51,10 @@ class _AsPublished(Strategy):
     def recommend(self) -> float | None:
         """The cheapest cap that was measured to the end and is allowed, by its one measurement."""
         best = self.best()
-        return None if best is None else best.cap_w
+        return None if best is None else best.setting
 
-    def _rank(self, cap_w: float) -> _Rank:
-        finding = self.findings.get(cap_w)
+    def _rank(self, setting: float) -> _Rank:
+        finding = self.findings.get(setting)
         return _NO_COST if finding is None else finding.rank
 
 
@@ -92,8 +92,8 @@ class DepoGolden(_AsPublished):
     def recommend(self) -> float | None:
         """The middle of the last bracket, or the cap nearest to it that may be kept."""
         *_, middle_w = self._search()
-        keepable = [finding.cap_w for finding in self._keepable()]
-        return min(keepable, key=lambda cap_w: (abs(cap_w - middle_w), cap_w), default=None)
+        keepable = [finding.setting for finding in self._keepable()]
+        return min(keepable, key=lambda setting: (abs(setting - middle_w), setting), default=None)
 
 
 class ZeusScan(_AsPublished):

@@ -72,18 +72,18 @@ class Bayesian(Strategy):
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial, and whether it was an improvement."""
-        new, before = not self.tried(trial.cap_w), self.best()
+        new, before = not self.tried(trial.setting), self.best()
         super().tell(trial)
-        found, best = self.findings.get(trial.cap_w), self.best()
+        found, best = self.findings.get(trial.setting), self.best()
         improved = found is not None and found is best and (before is None or before.beyond(found, sigmas=1))
         if new:
             self._idle = 0 if improved else self._idle + 1
 
     def _next(self) -> float | None:
-        fresh = [cap_w for cap_w in self._startup() if not self.tried(cap_w)]
+        fresh = [setting for setting in self._startup() if not self.tried(setting)]
         if fresh:
             return fresh[0]
-        if len({trial.cap_w for trial in self._trials}) >= self._whole("trials") or self._idle >= self._whole(
+        if len({trial.setting for trial in self._trials}) >= self._whole("trials") or self._idle >= self._whole(
             "patience"
         ):
             return None
@@ -101,13 +101,13 @@ class Bayesian(Strategy):
         spread_w = min((top_w - self.grid[0]) / (count + 1), STRIDE * (self.grid[-1] - self.grid[0]))
         slow_w = self._slow_w()
         for step in range(1, count + 1):
-            cap_w = self.grid.nearest(top_w - step * spread_w)
-            if cap_w > slow_w:
-                yield cap_w
+            setting = self.grid.nearest(top_w - step * spread_w)
+            if setting > slow_w:
+                yield setting
 
     def _floor(self) -> int | None:
         """The place of the lowest cap to try: no leap, and above all that are too slow. `None` where there is none."""
-        floor = sum(cap_w <= self._slow_w() for cap_w in self.grid)
+        floor = sum(setting <= self._slow_w() for setting in self.grid)
         if self.findings:
             floor = max(floor, self.grid.index(self._step_down(min(self.findings))))
         return floor if floor < len(self.grid) else None
@@ -117,22 +117,22 @@ class Bayesian(Strategy):
         floor = self._floor()
         if floor is None:
             return None
-        places = {self.grid.index(cap_w): cost for cap_w, cost in self._costs().items()}
+        places = {self.grid.index(setting): cost for setting, cost in self._costs().items()}
         sampler = _sampler(self._gp, self._seed + told)
         for place in _proposed(sampler, places, floor, len(self.grid) - 1, draws=_DRAWS[self._gp]):
-            cap_w = self.grid[place]
-            finding = self.findings.get(cap_w)
-            if not self.tried(cap_w) or (finding is not None and finding.complete and not finding.repeated):
-                return cap_w
+            setting = self.grid[place]
+            finding = self.findings.get(setting)
+            if not self.tried(setting) or (finding is not None and finding.complete and not finding.repeated):
+                return setting
         return None
 
     def _costs(self) -> dict[float, float]:
         """What the model is to see, by cap."""
         costs = {
-            finding.cap_w: finding.cost if finding.allowed else max(1.0, finding.cost)
+            finding.setting: finding.cost if finding.allowed else max(1.0, finding.cost)
             for finding in self.findings.values()
         }
-        arrival_w = self.baseline.cap_w[0]
+        arrival_w = self.baseline.setting[0]
         if arrival_w in self.grid:
             costs.setdefault(arrival_w, 1.0)
         return costs

@@ -30,23 +30,23 @@ class CheckedStrategy:
 
     @_arms_length()
     def ask(self) -> float | None:
-        cap_w = self._strategy.ask()
-        if cap_w is not None and cap_w not in self._grid:
-            raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
-        return None if cap_w is None else float(cap_w)
+        setting = self._strategy.ask()
+        if setting is not None and setting not in self._grid:
+            raise StrategyError(f"it asked for {setting!r} W, which is not on its grid")
+        return None if setting is None else float(setting)
 
     @_arms_length()
     def tell(self, trial: Trial) -> None:
         if trial.state is TrialState.COMPLETE:
-            self._measured_w.add(trial.cap_w)
+            self._measured_w.add(trial.setting)
         self._strategy.tell(trial)
 
     @_arms_length()
     def recommend(self) -> float | None:
-        cap_w = self._strategy.recommend()
-        if cap_w is not None and cap_w not in self._measured_w:
-            raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
-        return None if cap_w is None else float(cap_w)
+        setting = self._strategy.recommend()
+        if setting is not None and setting not in self._measured_w:
+            raise StrategyError(f"it recommended {setting!r} W, which was never measured to the end")
+        return None if setting is None else float(setting)
 
     @_arms_length()
     def explain(self) -> str | None:
@@ -65,7 +65,7 @@ class CheckedStrategy:
     def _checked(self, predict: Callable[[], Iterable[Prediction]]) -> tuple[Prediction, ...]:
         found = tuple(predict())
         for one in found:
-            if not isinstance(one, Prediction) or one.cap_w not in self._grid:
+            if not isinstance(one, Prediction) or one.setting not in self._grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
 

@@ -34,7 +34,7 @@ class Finding:
     whatever became of it. allowed, forbidden: two-sigma verdicts on the slowdown limit; between them it is undecided.
     """
 
-    cap_w: float
+    setting: float
     cost: float
     stderr: float
     slowdown: float
@@ -80,7 +80,7 @@ def find_out(trials: Sequence[Trial], metric: Metric, baseline: Measurement) -> 
     states = [trial.state for trial in trials]
     first_complete = states.index(TrialState.COMPLETE) if TrialState.COMPLETE in states else len(states)
     return Finding(
-        cap_w=trials[0].cap_w,
+        setting=trials[0].setting,
         cost=cost,
         stderr=stderr,
         slowdown=slowdown(measurement, baseline)[0],

@@ -18,16 +18,16 @@ class Fixed(Strategy):
     )
 
     def _set_up(self) -> None:
-        cap_w, grid = self.options.get("cap"), self.grid
-        if not isinstance(cap_w, int | float):
+        setting, grid = self.options.get("cap"), self.grid
+        if not isinstance(setting, int | float):
             raise UsageError("strategy fixed needs --strategy-option cap=W, the cap in watts")
-        if cap_w not in grid:
-            nearest_w = grid.nearest(cap_w)
+        if setting not in grid:
+            nearest_w = grid.nearest(setting)
             raise UsageError(
-                f"strategy fixed was given cap={cap_w:g} W, which is not among the {len(grid)} caps that may be tried, "
-                f"{grid[0]:g} to {grid[-1]:g} W; pass cap={nearest_w:g}, or allow it with --caps {cap_w:g}"
+                f"strategy fixed was given cap={setting:g} W, which is not among the {len(grid)} caps that may be "
+                f"tried, {grid[0]:g} to {grid[-1]:g} W; pass cap={nearest_w:g}, or allow it with --caps {setting:g}"
             )
-        self._cap_w = grid.nearest(cap_w)
+        self._cap_w = grid.nearest(setting)
 
     @property
     def expected_trials(self) -> int:

@@ -87,14 +87,14 @@ class Golden(Strategy):
     def _top(self, leader: Finding | None) -> int:
         """The highest place to try: the lowest cap above the draw, or the end once the best seems to lie beyond."""
         end, draw_w = len(self.grid) - 1, self._draw_w()
-        top = sum(cap_w < draw_w for cap_w in self.grid)
-        at_top = leader is not None and (leader.cap_w >= self.grid[top] or leader.cost >= 1)
-        nothing_left = leader is None and all(self.tried(cap_w) for cap_w in self.grid[: top + 1])
+        top = sum(setting < draw_w for setting in self.grid)
+        at_top = leader is not None and (leader.setting >= self.grid[top] or leader.cost >= 1)
+        nothing_left = leader is None and all(self.tried(setting) for setting in self.grid[: top + 1])
         return end if at_top or nothing_left else top
 
     def _gaps(self, top: int) -> list[_Gap]:
         """All gaps up to the place `top`, or to the highest cap that has a cost, from the lowest to the highest."""
-        known = [index for index, cap_w in enumerate(self.grid) if cap_w in self.findings]
+        known = [index for index, setting in enumerate(self.grid) if setting in self.findings]
         found = [None, *(self.findings[self.grid[index]] for index in known), None]
         fences = [-1, *known, max([top, *known]) + 1]
         return [

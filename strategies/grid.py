@@ -12,8 +12,8 @@ class CapGrid(tuple[float, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, caps_w: Iterable[float]) -> "CapGrid":
-        grid = super().__new__(cls, map(float, caps_w))
+    def __new__(cls, settings: Iterable[float]) -> "CapGrid":
+        grid = super().__new__(cls, map(float, settings))
         if not grid or list(grid) != sorted(set(grid)):
             raise ValueError(f"a cap grid is ascending, distinct and not empty, got {tuple(grid)} W")
         return grid
@@ -31,6 +31,6 @@ class CapGrid(tuple[float, ...]):
         caps = {round(max_w - i * step_w, 6) for i in range(count + 1)} | {float(min_w)}
         return cls(sorted(caps))
 
-    def nearest(self, cap_w: float) -> float:
-        """The grid's cap closest to cap_w, the lower of two equally close."""
-        return min(self, key=lambda candidate: (abs(candidate - cap_w), candidate))
+    def nearest(self, setting: float) -> float:
+        """The grid's cap closest to setting, the lower of two equally close."""
+        return min(self, key=lambda candidate: (abs(candidate - setting), candidate))

@@ -37,7 +37,7 @@ class Linear(Strategy):
 
     def _next(self) -> float | None:
         scan = self._scan()
-        remaining = [cap_w for cap_w in scan if not self.tried(cap_w)]
+        remaining = [setting for setting in scan if not self.tried(setting)]
         if not remaining or self._too_slow() or self._hopeless(scan):
             return None
         return remaining[0]
@@ -47,9 +47,9 @@ class Linear(Strategy):
         step_w = self._number("step")
         ordered = list(self.grid) if self.options["direction"] == "up" else list(reversed(self.grid))
         scan = ordered[:1]
-        for cap_w in ordered[1:]:
-            if cap_w == ordered[-1] or abs(cap_w - scan[-1]) >= step_w:
-                scan.append(cap_w)
+        for setting in ordered[1:]:
+            if setting == ordered[-1] or abs(setting - scan[-1]) >= step_w:
+                scan.append(setting)
         return scan
 
     def _too_slow(self) -> bool:
@@ -62,7 +62,7 @@ class Linear(Strategy):
     def _hopeless(self, scan: list[float]) -> bool:
         """Whether the last `patience` caps that gave a number are all worse than the best by two sigma."""
         patience, best = self._whole("patience"), self.best()
-        found = [self.findings[cap_w] for cap_w in scan if cap_w in self.findings]
+        found = [self.findings[setting] for setting in scan if setting in self.findings]
         if not patience or best is None or len(found) < patience:
             return False
         return all(not finding.complete or finding.beyond(best, sigmas=2) for finding in found[-patience:])

@@ -120,13 +120,13 @@ def allowed_now(
     names another, the next below stands for it, or the lowest of them."""
     values = dict(options)
     for option in options_of(factory):
-        cap_w = values[option.name]
-        if option.is_cap and isinstance(cap_w, int | float) and cap_w in grid and cap_w not in caps:
-            values[option.name] = max((one_w for one_w in caps if one_w < cap_w), default=caps[0])
+        setting = values[option.name]
+        if option.is_cap and isinstance(setting, int | float) and setting in grid and setting not in caps:
+            values[option.name] = max((one_w for one_w in caps if one_w < setting), default=caps[0])
     return values
 
 
 def required_caps(factory: StrategyFactory, options: Mapping[str, OptionScalar]) -> tuple[float, ...]:
     """The caps, watts, that options of kind "cap" name: they must be on the grid, whatever its step."""
     named = (options[option.name] for option in options_of(factory) if option.is_cap)
-    return tuple(float(cap_w) for cap_w in named if isinstance(cap_w, int | float))
+    return tuple(float(setting) for setting in named if isinstance(setting, int | float))

@@ -18,19 +18,19 @@ _LEAST_P = 0.05
 _LEAST_ERROR = 1e-9
 
 
-def smooth(caps_w: Floats, costs: Floats, stderrs: Floats, half_widths_w: Sequence[float]) -> Floats:
+def smooth(settings: Floats, costs: Floats, stderrs: Floats, half_widths_w: Sequence[float]) -> Floats:
     """Each cap's cost as its neighbours see it, shape (n,).
 
-    caps_w, costs, stderrs: shape (n,), caps distinct, errors independent. half_widths_w: the windows to try, widest
+    settings, costs, stderrs: shape (n,), caps distinct, errors independent. half_widths_w: the windows to try, widest
     first. A cap keeps its own cost where no window holds five points that a quadratic fits (chi-square, p ≥ 0.05).
     """
     smoothed = costs.copy()
-    for index, cap_w in enumerate(caps_w):
+    for index, setting in enumerate(settings):
         for half_width_w in half_widths_w:
-            near = np.abs(caps_w - cap_w) <= half_width_w
+            near = np.abs(settings - setting) <= half_width_w
             if np.count_nonzero(near) < _FEWEST_POINTS:
                 break
-            offset = (caps_w[near] - cap_w) / half_width_w
+            offset = (settings[near] - setting) / half_width_w
             value, p = _quadratic_at_zero(offset, costs[near], stderrs[near])
             if p >= _LEAST_P:
                 smoothed[index] = value

@@ -10,7 +10,7 @@ from autocap.records import Measurement
 class SetCaps:
     """Request these limits, watts, one per device."""
 
-    caps_w: tuple[float, ...]
+    settings: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Keep:
     """Hold these caps, watts per device. reference: how they were measured. again_s: they were not confirmed, and are
     to be after so long; `None` where they were."""
 
-    caps_w: tuple[float, ...]
+    settings: tuple[float, ...]
     reference: Measurement
     again_s: float | None = None
 

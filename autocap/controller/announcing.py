@@ -17,10 +17,10 @@ class Announcer:
     def __init__(self, search: Search, context: StepContext) -> None:
         self._search, self._context = search, context
 
-    def trial(self, cap_w: float) -> None:
+    def trial(self, setting: float) -> None:
         """A trial begins at a cap, watts."""
         expected = self._search.expected_trials
-        self._context.announce(events.TrialStarted(t_s=self._context.now_s, cap_w=cap_w, expected=expected))
+        self._context.announce(events.TrialStarted(t_s=self._context.now_s, setting=setting, expected=expected))
 
     def baseline(self, baseline: Measurement) -> float:
         """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
@@ -44,12 +44,12 @@ class Announcer:
         if predictions:
             self._context.announce(events.Predicted(t_s=self._context.now_s, caps=predictions))
 
-    def kept(self, caps_w: Caps, found: Judgement) -> None:
+    def kept(self, settings: Caps, found: Judgement) -> None:
         """Caps, watts per device, were confirmed."""
         self._context.announce(
             events.Decided(
                 t_s=self._context.now_s,
-                cap_w=max(caps_w),
+                setting=max(settings),
                 confirmed=True,
                 reason=found.reason,
                 measurement=found.measurement,
@@ -64,7 +64,7 @@ class Announcer:
         self._context.announce(
             events.Decided(
                 t_s=self._context.now_s,
-                cap_w=best_w,
+                setting=best_w,
                 confirmed=False,
                 reason=f"the best up to {most_w:g} W by the curve; the baseline is that of {curve.baseline_w:g} W",
                 expected=self._search.expectation(),
@@ -76,6 +76,6 @@ class Announcer:
         """No cap is kept. unsure: a later search may find something better."""
         expected = self._search.expectation()
         self._context.announce(
-            events.Decided(t_s=self._context.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
+            events.Decided(t_s=self._context.now_s, setting=None, confirmed=False, reason=reason, expected=expected)
         )
         return RevertForNow(reference=reference) if unsure else Revert(reference=reference)

@@ -23,9 +23,9 @@ def near() -> float:
     return 1 - TUNING.ceiling_same / 2
 
 
-def worse_than(cap_w: float) -> str:
+def worse_than(setting: float) -> str:
     """Why a trial ended that is worse than a cap, watts."""
-    return f"worse than {cap_w:g} W"
+    return f"worse than {setting:g} W"
 
 
 def reference(curve: KnownCurve, ceiling_w: float) -> Measurement:
@@ -67,7 +67,7 @@ def as_now(trial: Trial, refuted: Collection[str]) -> Trial:
 
 def at_ceiling(trial: Trial, ceiling_w: float) -> Trial:
     """A trial of a cap just below a ceiling, watts, as of that."""
-    if not near() * ceiling_w <= trial.cap_w < ceiling_w:
+    if not near() * ceiling_w <= trial.setting < ceiling_w:
         return trial
-    shown = trial.measurement and replace(trial.measurement, cap_w=(ceiling_w,) * len(trial.measurement.cap_w))
-    return replace(trial, cap_w=ceiling_w, measurement=shown)
+    shown = trial.measurement and replace(trial.measurement, setting=(ceiling_w,) * len(trial.measurement.setting))
+    return replace(trial, setting=ceiling_w, measurement=shown)

@@ -69,11 +69,11 @@ class SlowdownBudget:
     def learn(self, trial: Trial) -> None:
         """Take in how slow a cap was."""
         if trial.measurement is not None:
-            self._seen.append((trial.cap_w, trial.measurement.period_s))
+            self._seen.append((trial.setting, trial.measurement.period_s))
 
-    def forget(self, cap_w: float) -> None:
+    def forget(self, setting: float) -> None:
         """What was seen of a cap was wrong."""
-        self._seen = [seen for seen in self._seen if seen[0] != cap_w]
+        self._seen = [seen for seen in self._seen if seen[0] != setting]
 
     def saved_s(self, now_s: float) -> float:
         """Seconds that the job may still lose; negative where it has lost more, infinite where nothing limits it."""
@@ -83,42 +83,42 @@ class SlowdownBudget:
         iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
         return self._before_s + iterations * self._baseline.period_s * (1 + self._allowed) - took_s
 
-    def cut(self, cap_w: float) -> None:
+    def cut(self, setting: float) -> None:
         """A trial of a cap ended before it told anything, as there were no savings left: more is saved up for the next
         one, twice as much each time."""
-        self._cut[cap_w] = self._cut.get(cap_w, 0) + 1
+        self._cut[setting] = self._cut.get(setting, 0) + 1
 
-    def needed_s(self, cap_w: float) -> float:
+    def needed_s(self, setting: float) -> float:
         """Seconds that must have been saved up for a trial of a cap to begin: what it is expected to lose, and two
         standard errors of its time and of what was saved."""
-        ratio = self._expected_ratio(cap_w)
+        ratio = self._expected_ratio(setting)
         windows = self._baseline.iterations / (self._fewest + TUNING.trial_edge_iterations)
         error = self._baseline.period_rel_stderr * math.sqrt(1 + max(1.0, windows))
-        needed = self.expected_loss_s(cap_w) + TUNING.slowdown_saved_sigmas * error * self._lasts_s(ratio)
-        return needed * (1 << self._cut.get(cap_w, 0))
+        needed = self.expected_loss_s(setting) + TUNING.slowdown_saved_sigmas * error * self._lasts_s(ratio)
+        return needed * (1 << self._cut.get(setting, 0))
 
-    def expected_loss_s(self, cap_w: float) -> float:
+    def expected_loss_s(self, setting: float) -> float:
         """Seconds that the shortest telling trial of a cap loses, by the caps measured so far."""
-        ratio = self._expected_ratio(cap_w)
+        ratio = self._expected_ratio(setting)
         return self._lasts_s(ratio) * (1 - 1 / ratio)
 
     def _lasts_s(self, ratio: float) -> float:
         return self._settle_s + (self._fewest + TUNING.trial_edge_iterations) * ratio * self._baseline.period_s
 
-    def _expected_ratio(self, cap_w: float) -> float:
+    def _expected_ratio(self, setting: float) -> float:
         """How slow a cap is taken to be.
 
         Below the lowest of them time is taken to grow with 1/cap, as that of compute-bound work does at most outside
         the cliff at the low end; between two of them, to be as long as at the lower one.
         """
-        per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.cap_w)
-        anchor_w, anchor = min(per_device_w, self._baseline.cap_w[0]), 1.0
+        per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.setting)
+        anchor_w, anchor = min(per_device_w, self._baseline.setting[0]), 1.0
         known = sorted((seen_w, period_s / self._baseline.period_s) for seen_w, period_s in self._seen)
-        above = [ratio for seen_w, ratio in known if seen_w >= cap_w]
-        below = [ratio for seen_w, ratio in known if seen_w <= cap_w]
+        above = [ratio for seen_w, ratio in known if seen_w >= setting]
+        below = [ratio for seen_w, ratio in known if seen_w <= setting]
         if known and known[0][0] < anchor_w:
             anchor_w, anchor = known[0]
-        return max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
+        return max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / setting, *above[:1])
 
 
 class TrialCosts:
@@ -134,41 +134,41 @@ class TrialCosts:
         """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
         return self._budget.saved_s(self._context.now_s)
 
-    def meanwhile(self, cap_w: float) -> tuple[float, ...] | None:
+    def meanwhile(self, setting: float) -> tuple[float, ...] | None:
         """The caps to hold, watts, until the job has saved up what the trial of a cap will cost; `None` once it has."""
-        if cap_w != self._search.top_w:
+        if setting != self._search.top_w:
             self._heed_ceiling()
         now_s = self._context.now_s
-        short = [one for one in self._of(cap_w) if one.saved_s(now_s) < one.needed_s(cap_w)]
+        short = [one for one in self._of(setting) if one.saved_s(now_s) < one.needed_s(setting)]
         if not short:
             return None
         return self._context.uncapped_w if self._budget in short else self._context.every(self._best_w)
 
-    def overspent(self, cap_w: float) -> str | None:
+    def overspent(self, setting: float) -> str | None:
         """Why the trial of a cap is to end that has cost the job all it had saved up; `None` where it has not."""
-        if all(one.saved_s(self._context.now_s) >= 0 for one in self._of(cap_w)):
+        if all(one.saved_s(self._context.now_s) >= 0 for one in self._of(setting)):
             return None
         return _SPENT if self.saved_s < 0 else _DEAR
 
-    def cut(self, cap_w: float) -> None:
+    def cut(self, setting: float) -> None:
         """As a budget has it."""
-        for budget in self._of(cap_w):
-            budget.cut(cap_w)
+        for budget in self._of(setting):
+            budget.cut(setting)
 
     def learn(self, trial: Trial) -> None:
         for budget in self._all:
             budget.learn(trial)
 
-    def forget(self, cap_w: float) -> None:
-        for budget in self._of(cap_w):
-            budget.forget(cap_w)
+    def forget(self, setting: float) -> None:
+        for budget in self._of(setting):
+            budget.forget(setting)
 
     @property
     def _all(self) -> tuple[SlowdownBudget, ...]:
         return (self._budget,) if self._under is None else (self._budget, self._under)
 
-    def _of(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
-        return () if cap_w == self._search.top_w else self._all
+    def _of(self, setting: float) -> tuple[SlowdownBudget, ...]:
+        return () if setting == self._search.top_w else self._all
 
     @property
     def _best_w(self) -> float:

@@ -37,31 +37,31 @@ class Ceiling:
 
     def lacks_baseline(self, search: Search) -> bool:
         """Whether the limits found on arrival may hold, and the baseline was measured at lower ones."""
-        return not self._context.is_bound and not same_limits(search.baseline.cap_w, self._context.uncapped_w)
+        return not self._context.is_bound and not same_limits(search.baseline.setting, self._context.uncapped_w)
 
     def held(self, decision: Kept, search: Search) -> Caps:
         """The caps, watts per device, that a decision comes to."""
         limits_w = self._context.uncapped_w
         match decision:
-            case Keep(caps_w=caps_w) if self._context.allows(max(caps_w)) and not self._is_above(search):
-                return caps_w
-            case Revert() if same_limits(search.baseline.cap_w, limits_w):
+            case Keep(settings=settings) if self._context.allows(max(settings)) and not self._is_above(search):
+                return settings
+            case Revert() if same_limits(search.baseline.setting, limits_w):
                 return limits_w
             case Keep() | Revert() | KeepByCurve():
                 best_w = search.curve.best_w(max(limits_w), search.metric)
                 most_w = limits_w
                 if isinstance(decision, Keep) and not self._is_above(search):
-                    most_w = decision.caps_w
-                return tuple(min(best_w, cap_w) for cap_w in most_w)
+                    most_w = decision.settings
+                return tuple(min(best_w, setting) for setting in most_w)
             case _:
                 assert_never(decision)
 
-    def move(self, hold: Hold, search: Search, caps_w: Caps, *, closely: bool = False) -> None:
+    def move(self, hold: Hold, search: Search, settings: Caps, *, closely: bool = False) -> None:
         """Hold these caps from now on, which no confirmation was for. closely: they are to be known better than trials
         know them."""
-        self._context.set(caps_w)
-        hold.moved(search.curve.expected(max(caps_w)), self._context.now_s)
-        if self._prober.busy and abs(caps_w[0] - self._begun_w) <= TUNING.ceiling_same_cap * self._begun_w:
+        self._context.set(settings)
+        hold.moved(search.curve.expected(max(settings)), self._context.now_s)
+        if self._prober.busy and abs(settings[0] - self._begun_w) <= TUNING.ceiling_same_cap * self._begun_w:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
         self.tell()
@@ -91,7 +91,7 @@ class Ceiling:
             search.note_closely(shown)
         else:
             mean_w = sum(self._held_w) / len(self._held_w) if self._held_w else self._begun_w
-            shown = replace(shown, cap_w=self._context.every(mean_w))
+            shown = replace(shown, setting=self._context.every(mean_w))
             search.note(shown)
         hold.moved(shown, self._context.now_s)
         self._shown.append(shown)
@@ -101,18 +101,18 @@ class Ceiling:
     def _measure(self, search: Search, rules: ProbeRules) -> None:
         """What is held: once with a close look, else again and again until its time is known well. One cap for all
         devices is."""
-        caps_w = self._context.decided_w
+        settings = self._context.decided_w
         self._held_w = []
         if self._closely:
             rules = replace(rules, target_stderr=TUNING.close_look_error, limit_s=TUNING.close_look_s)
-            known = search.is_close(caps_w[0], self._context.now_s - TUNING.close_look_every_s)
+            known = search.is_close(settings[0], self._context.now_s - TUNING.close_look_every_s)
         else:  # nobody else's share depends on it where there is no ceiling
-            known = self._context.ceiling_w == math.inf or search.knows(caps_w[0], TUNING.ceiling_known_error)
-        if len(set(caps_w)) == 1 and not known:
-            self._begun_w = caps_w[0]
-            self._prober.start(caps_w, search.cost, rules)
+            known = self._context.ceiling_w == math.inf or search.knows(settings[0], TUNING.ceiling_known_error)
+        if len(set(settings)) == 1 and not known:
+            self._begun_w = settings[0]
+            self._prober.start(settings, search.cost, rules)
 
     def _is_above(self, search: Search) -> bool:
         """Whether more may hold now than the search knew of."""
-        limits = zip(search.baseline.cap_w, self._context.uncapped_w, strict=True)
+        limits = zip(search.baseline.setting, self._context.uncapped_w, strict=True)
         return any(now_w > known_w + TOLERANCE_W for known_w, now_w in limits)

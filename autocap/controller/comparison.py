@@ -131,13 +131,13 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
     if not last or (hopeful and windows.rounds < most):
         return None
     if cost.value + 2 * cost.stderr < 1:
-        saves = f"{max(cap.cap_w):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
+        saves = f"{max(cap.setting):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
         points, time = 100 * TUNING.confirm_known_time, _slowdown(cap, baseline)
         return found(
             Ruling.NOT_BETTER,
             f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
         )
-    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers} at {max(cap.cap_w):g} W")
+    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers} at {max(cap.setting):g} W")
 
 
 def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:

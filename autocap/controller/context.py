@@ -38,7 +38,7 @@ class StepContext:
         return self._below(self.found_w)
 
     @property
-    def caps_w(self) -> tuple[float, ...]:
+    def settings(self) -> tuple[float, ...]:
         """The limits that should hold now, watts, one per device."""
         return self.uncapped_w if self._aside else self.decided_w
 
@@ -52,30 +52,30 @@ class StepContext:
         """Whether the limits found on arrival may not hold."""
         return self.uncapped_w != self.found_w
 
-    def allows(self, cap_w: float) -> bool:
+    def allows(self, setting: float) -> bool:
         """Whether a cap, watts, may hold."""
-        return cap_w <= self.ceiling_w
+        return setting <= self.ceiling_w
 
     def grant(self, ceiling_w: float) -> None:
         """From now on no cap above that holds, watts. What is held is lowered with it; to raise it is another's."""
         self.ceiling_w = ceiling_w
         self.decided_w = self._below(self.decided_w)
 
-    def _below(self, caps_w: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(min(cap_w, self.ceiling_w) for cap_w in caps_w)
+    def _below(self, settings: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(min(setting, self.ceiling_w) for setting in settings)
 
     @property
     def is_aside(self) -> bool:
         """Whether other limits hold than were asked for, as the job pauses."""
-        return self.caps_w != self.decided_w
+        return self.settings != self.decided_w
 
-    def every(self, cap_w: float) -> tuple[float, ...]:
+    def every(self, setting: float) -> tuple[float, ...]:
         """A common cap of all devices."""
-        return (cap_w,) * len(self.found_w)
+        return (setting,) * len(self.found_w)
 
-    def set(self, caps_w: tuple[float, ...]) -> None:
+    def set(self, settings: tuple[float, ...]) -> None:
         """Ask for these caps, where they do not hold already; while others hold aside, only once that is over."""
-        self._change(caps_w, aside=self._aside)
+        self._change(settings, aside=self._aside)
 
     def step_aside(self) -> None:
         """Have the limits found on arrival hold, until `come_back`."""
@@ -86,15 +86,15 @@ class StepContext:
         self._change(self.decided_w, aside=False)
 
     def _change(self, decided_w: tuple[float, ...], *, aside: bool) -> None:
-        before_w = self.caps_w
+        before_w = self.settings
         self.decided_w, self._aside = self._below(decided_w), aside
-        if self.caps_w != before_w:
-            self._actions.append(SetCaps(caps_w=self.caps_w))
+        if self.settings != before_w:
+            self._actions.append(SetCaps(settings=self.settings))
 
     def set_again(self) -> None:
         """Ask for the caps that should hold, which somebody has put back."""
-        if self.caps_w != self.uncapped_w:
-            self._actions.append(SetCaps(caps_w=self.caps_w))
+        if self.settings != self.uncapped_w:
+            self._actions.append(SetCaps(settings=self.settings))
 
     def enter(self, state: State) -> None:
         """Be in a state from now on."""

@@ -99,9 +99,9 @@ class Controller:
         return self._config.metric.max_slowdown
 
     @property
-    def caps_w(self) -> tuple[float, ...]:
+    def settings(self) -> tuple[float, ...]:
         """The limits that should hold now, watts, one per device."""
-        return self._context.caps_w
+        return self._context.settings
 
     @property
     def interval_s(self) -> float:
@@ -167,7 +167,7 @@ class Controller:
         if ceiling_w is not None and not 0 < ceiling_w < math.inf:
             raise ValueError(f"a ceiling is {ceiling_w} W; it must be finite and above 0 W, or none")
         self._context.open(t_s)
-        before_w, limits_w = self._context.caps_w, self._context.uncapped_w
+        before_w, limits_w = self._context.settings, self._context.uncapped_w
         self._context.grant(math.inf if ceiling_w is None else ceiling_w)
         self._context.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
         try:
@@ -175,24 +175,24 @@ class Controller:
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         told = [action for action in self._context.actions if isinstance(action, Announce)]
-        moved = self._context.caps_w != before_w and not self._config.observe
-        return [*([SetCaps(caps_w=self._context.caps_w)] if moved else []), *told]
+        moved = self._context.settings != before_w and not self._config.observe
+        return [*([SetCaps(settings=self._context.settings)] if moved else []), *told]
 
     def stepped(self, t_s: float, on_steps: OnSteps, why: str) -> list[Action]:
         """The devices were seen to take limits in steps: from now on only caps are asked for that all take as they are,
         and what was measured of others counts for nothing. on_steps: what becomes of caps, watts. why: in a sentence.
         """
         self._context.open(t_s)
-        caps_w = on_steps(self._grid)
-        if not caps_w:
+        settings = on_steps(self._grid)
+        if not settings:
             low_w, high_w = self._grid[0], self._grid[-1]
             self._fail(
                 f"{why}; of the caps from {low_w:g} to {high_w:g} W that leaves none, so pass other --caps or bounds"
             )
-        elif caps_w == tuple(self._factory.grid):
+        elif settings == tuple(self._factory.grid):
             self._context.warn(why)
         else:
-            self._factory.grid = CapGrid(caps_w)
+            self._factory.grid = CapGrid(settings)
             self._go_on(steps.GridChanged(during=self._during, why=why))
             self._factory.history = self._factory.seen = ()
         return self._context.actions
@@ -395,8 +395,8 @@ class Controller:
                 self._phase = self._keeping.as_before(self._exploring)
             case steps.HoldWithin():
                 self._phase = self._keeping.limited(self._holding)
-            case Move(cap_w=cap_w):
-                self._phase = self._keeping.move(self._holding, cap_w)
+            case Move(setting=setting):
+                self._phase = self._keeping.move(self._holding, setting)
             case Confirm():
                 self._phase = self._keeping.check(self._holding, step)
             case steps.Check():
@@ -476,7 +476,7 @@ class Controller:
 
     def _observe(self) -> None:
         first_w = self._factory.search.ask()
-        self._context.announce(events.WouldTry(t_s=self._context.now_s, caps_w=() if first_w is None else (first_w,)))
+        self._context.announce(events.WouldTry(t_s=self._context.now_s, settings=() if first_w is None else (first_w,)))
         self._phase = Observing()
         self._context.enter(State.HOLDING)
 

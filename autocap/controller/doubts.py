@@ -31,7 +31,7 @@ class Doubt:
 class Withdrawal:
     """A cap, watts, of which nothing counts that was measured, and why."""
 
-    cap_w: float
+    setting: float
     why: str
 
 
@@ -50,7 +50,7 @@ class Doubts:
         """Why a trial must be repeated before it counts; `None` where it counts. inferred: iterations are."""
         if trial.measurement is None or self._suspect is not None:
             return None
-        repeated = None if trial.cap_w in self._sure else self.contradiction(trial.cap_w, trial.measurement)
+        repeated = None if trial.setting in self._sure else self.contradiction(trial.setting, trial.measurement)
         if repeated is not None:
             return repeated
         found = self._search.at_first(trial.measurement)
@@ -76,18 +76,18 @@ class Doubts:
             return trial, ()
         if apart is not None:
             return failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
-        baseline_w = max(self._search.first.cap_w)
-        wrong = {max(one.cap_w) for one in self._witnesses if _against(found, (one,)) is not None}
+        baseline_w = max(self._search.first.setting)
+        wrong = {max(one.setting) for one in self._witnesses if _against(found, (one,)) is not None}
         sure = wrong & self._sure
-        since = f"beside {trial.cap_w:g} W, measured twice, it cannot be right"
+        since = f"beside {trial.setting:g} W, measured twice, it cannot be right"
         if inferred and (len(wrong) > 1 or baseline_w in wrong or sure):
-            others = " and ".join(f"{cap_w:g} W" for cap_w in sorted(wrong))
+            others = " and ".join(f"{setting:g} W" for setting in sorted(wrong))
             miscounted = failed(trial, f"measured twice, it cannot be right beside {others}: iterations are miscounted")
-            return miscounted, [Withdrawal(cap_w=cap_w, why=since) for cap_w in sure - {baseline_w}]
-        self._sure.add(trial.cap_w)
+            return miscounted, [Withdrawal(setting=setting, why=since) for setting in sure - {baseline_w}]
+        self._sure.add(trial.setting)
         if inferred and _multiple(found, self._witnesses) is not None:
-            self._multiples.add(trial.cap_w)
-        return trial, [Withdrawal(cap_w=cap_w, why=since) for cap_w in wrong - sure - {baseline_w}]
+            self._multiples.add(trial.setting)
+        return trial, [Withdrawal(setting=setting, why=since) for setting in wrong - sure - {baseline_w}]
 
     def beside_others(self, trial: Trial) -> tuple[Trial, Sequence[Withdrawal]] | None:
         """The trial as it counts where other work comes in bursts, and what cannot be right beside it. Such work makes
@@ -104,7 +104,7 @@ class Doubts:
             if why is not None and one is self._search.first:
                 return None
             if why is not None:
-                gone.append(Withdrawal(cap_w=max(one.cap_w), why=f"{why}: other work had held that one up"))
+                gone.append(Withdrawal(setting=max(one.setting), why=f"{why}: other work had held that one up"))
         return trial, gone
 
     def of_another(self, baseline: Measurement, again: Measurement | None) -> Sequence[Withdrawal]:
@@ -114,12 +114,12 @@ class Doubts:
         for one in trials:
             why = impossible(one, baseline)
             if why is not None:
-                gone[max(one.cap_w)] = why
+                gone[max(one.setting)] = why
         for one in trials:
-            apart = differences(one, again) if again is not None and one.cap_w == again.cap_w else None
+            apart = differences(one, again) if again is not None and one.setting == again.setting else None
             if apart is not None:
-                gone = {max(each.cap_w): f"{apart} per iteration at {max(one.cap_w):g} W" for each in trials}
-        return [Withdrawal(cap_w=cap_w, why=why) for cap_w, why in gone.items()]
+                gone = {max(each.setting): f"{apart} per iteration at {max(one.setting):g} W" for each in trials}
+        return [Withdrawal(setting=setting, why=why) for setting, why in gone.items()]
 
     def cut_short(self, least_s: float, *, quiet: bool) -> Sequence[Withdrawal]:
         """Once other work is seen on the machine, the caps of which all that is known was cut short before so many
@@ -129,9 +129,9 @@ class Doubts:
         for trial in self._search.history if seen else ():
             if trial.measurement is not None:
                 known_s = math.inf if trial.state is TrialState.COMPLETE else trial.measurement.duration_s
-                lasted_s[trial.cap_w] = max(known_s, lasted_s.get(trial.cap_w, 0.0))
+                lasted_s[trial.setting] = max(known_s, lasted_s.get(trial.setting, 0.0))
         text = "it was cut short after {:.0f} s, which other work may have taken up"
-        return [Withdrawal(cap_w=cap_w, why=text.format(s)) for cap_w, s in lasted_s.items() if s < least_s]
+        return [Withdrawal(setting=setting, why=text.format(s)) for setting, s in lasted_s.items() if s < least_s]
 
     @property
     def is_pending(self) -> bool:
@@ -145,41 +145,41 @@ class Doubts:
     @property
     def _witnesses(self) -> tuple[Measurement, ...]:
         """What others may be held against: all that may not be multiples of an iteration."""
-        return tuple(one for one in self._search.shown if max(one.cap_w) not in self._multiples)
+        return tuple(one for one in self._search.shown if max(one.setting) not in self._multiples)
 
-    def contradiction(self, cap_w: float, again: Measurement) -> Doubt | None:
+    def contradiction(self, setting: float, again: Measurement) -> Doubt | None:
         """Whether a cap that was tried shows something else now, as in its confirmation; `None` where it does not."""
         seen = self._search.at_first(again)
         for one in self._search.shown[1:]:
-            apart = differences(one, seen) if max(one.cap_w) == cap_w else None
+            apart = differences(one, seen) if max(one.setting) == setting else None
             if apart is not None:
                 self._suspect = seen
                 return Doubt(why=f"measured again, it showed {apart} per iteration", withdraws=True)
         return None
 
-    def was_withdrawn(self, cap_w: float) -> bool:
+    def was_withdrawn(self, setting: float) -> bool:
         """Whether trials of a cap, watts, count no more."""
-        return cap_w in self._withdrawn
+        return setting in self._withdrawn
 
-    def withdrawn(self, cap_w: float) -> None:
+    def withdrawn(self, setting: float) -> None:
         """Note that they do not."""
-        self._withdrawn.add(cap_w)
-        self._sure.discard(cap_w)
-        self._multiples.discard(cap_w)
+        self._withdrawn.add(setting)
+        self._sure.discard(setting)
+        self._multiples.discard(setting)
 
 
 def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
     """Why a time per iteration cannot be beside those of other caps, the nearest first; `None` where it can."""
-    nearest = sorted(known, key=lambda one: abs(max(one.cap_w) - max(found.cap_w)))
+    nearest = sorted(known, key=lambda one: abs(max(one.setting) - max(found.setting)))
     return next((why for other in nearest if (why := impossible(found, other)) is not None), None)
 
 
 def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
     """Why a time per iteration may be a multiple of the iteration's; `None` where it is none of the next cap's."""
-    above = [one for one in known if max(one.cap_w) > max(found.cap_w)]
+    above = [one for one in known if max(one.setting) > max(found.setting)]
     if not above:
         return None
-    other = min(above, key=lambda one: max(one.cap_w))
+    other = min(above, key=lambda one: max(one.setting))
     both = ratios(found, other)
     if both["time"].value < TUNING.miscount_time or both["energy"].value < TUNING.miscount_energy:
         return None

@@ -36,7 +36,7 @@ class Best:
     cost: the metric by all that was measured, as the best of several is mostly one that chance has favoured. Errors of
     both included, 1 at the baseline."""
 
-    cap_w: float
+    setting: float
     measurement: Measurement
     own: Cost
     cost: Cost
@@ -48,18 +48,18 @@ class Best:
         search, windows = exploration.search, dict[float, list[Measurement]]()
         complete = [trial.measurement for trial in search.history if trial.state is TrialState.COMPLETE]
         for measured in (*complete, exploration.trial_so_far):
-            if measured is not None and max(measured.cap_w) < max(search.first.cap_w):
-                windows.setdefault(max(measured.cap_w), []).append(measured)
+            if measured is not None and max(measured.setting) < max(search.first.setting):
+                windows.setdefault(max(measured.setting), []).append(measured)
         base, metric = search.first, search.metric
         found = []
-        for cap_w, of_cap in windows.items():
+        for setting, of_cap in windows.items():
             measured = pool(of_cap)
             if not metric.allows(measured, base) or impossible(measured, base) is not None:
                 continue
             own = cost = metric.versus(measured, base)
-            if search.measured(cap_w) and not measured.is_relative:
-                cost = metric.cost(search.curve.expected(cap_w), search.first)
-            found.append(cls(cap_w=cap_w, measurement=measured, own=own, cost=cost))
+            if search.measured(setting) and not measured.is_relative:
+                cost = metric.cost(search.curve.expected(setting), search.first)
+            found.append(cls(setting=setting, measurement=measured, own=own, cost=cost))
         return min(found, key=lambda one: one.cost.value + one.cost.stderr, default=None)
 
     def is_clear(self, search: Search) -> bool:
@@ -120,7 +120,7 @@ class Ending:
             return False
         self._look_s = self._context.now_s + TUNING.end_look_every_s
         self._best, self._best_left_s = Best.of(exploration), left_s
-        return self._best is not None and self._best.is_clear(search) and self._context.allows(self._best.cap_w)
+        return self._best is not None and self._best.is_clear(search) and self._context.allows(self._best.setting)
 
     def keep(self, exploration: Exploration) -> Keep:
         """The best cap so far, unconfirmed."""
@@ -130,7 +130,7 @@ class Ending:
         self._context.announce(
             events.Decided(
                 t_s=self._context.now_s,
-                cap_w=best.cap_w,
+                setting=best.setting,
                 confirmed=False,
                 reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
                 "before it could be confirmed",
@@ -142,14 +142,14 @@ class Ending:
         )
         again_s = TUNING.end_look_again * max(left_s, self._confirmation_s(search))
         self._prober.rest()
-        return Keep(caps_w=self._context.every(best.cap_w), reference=best.measurement, again_s=again_s)
+        return Keep(settings=self._context.every(best.setting), reference=best.measurement, again_s=again_s)
 
     def tell(self, phase: Phase, *, of_job: bool) -> None:
         """Say why nothing was decided. of_job: the job has ended, and not its tuning alone."""
         why = None if self._config.observe else self._why(phase, "the job ended" if of_job else "the tuning ended")
         if why is not None:
             self._context.announce(
-                events.Decided(t_s=self._context.now_s, cap_w=None, confirmed=False, reason=why, cut_short=True)
+                events.Decided(t_s=self._context.now_s, setting=None, confirmed=False, reason=why, cut_short=True)
             )
 
     def _why(self, phase: Phase, ended: str) -> str | None:
@@ -229,4 +229,4 @@ class Ending:
 
     def _shown(self, search: Search, best: Best) -> str:
         percent, error = 100 * (best.cost.value - 1), 100 * best.cost.stderr
-        return f"{best.cap_w:g} W ({search.metric.name} {percent:+.0f} ± {max(1, round(error))} %)"
+        return f"{best.setting:g} W ({search.metric.name} {percent:+.0f} ± {max(1, round(error))} %)"

@@ -112,27 +112,27 @@ class Exploration:
                 if self._under_way is not None:  # else what is held may be being measured
                     self._prober.rest()
                 self._search_on(None)
-                return steps.Asked(cap_w=self.search.ask() if self._context.allows(self.search.grid[0]) else None)
+                return steps.Asked(setting=self.search.ask() if self._context.allows(self.search.grid[0]) else None)
             case steps.TryCap():
                 self._search_on(step)
                 if not step.announced:
-                    self._told.trial(step.cap_w)
-                self._start_trial(step.cap_w)
+                    self._told.trial(step.setting)
+                self._start_trial(step.setting)
             case steps.BaselineAgain():
                 self._search_on(step)
                 # One that was rough is only to be a better one, as the confirmation measures it again.
                 is_brief = self._rough and step.then_w is not None
                 self._measure(self._context.uncapped_w, brief(self._window_rules) if is_brief else None)
             case steps.AskForBest():
-                self._has_recommended, cap_w = True, self.search.recommend()
-                is_no_cap = cap_w is not None and self._context.every(cap_w) == self._context.uncapped_w
-                return steps.Recommended(cap_w=cap_w, is_no_cap=is_no_cap)
-            case steps.ConfirmBest(cap_w=cap_w):
+                self._has_recommended, setting = True, self.search.recommend()
+                is_no_cap = setting is not None and self._context.every(setting) == self._context.uncapped_w
+                return steps.Recommended(setting=setting, is_no_cap=is_no_cap)
+            case steps.ConfirmBest(setting=setting):
                 before = self._under_way
                 if isinstance(before, Confirming):
-                    self._confirm(self._context.every(cap_w), held=before.held)
+                    self._confirm(self._context.every(setting), held=before.held)
                 else:
-                    self._confirm(self._context.every(cap_w), self._shown(cap_w))
+                    self._confirm(self._context.every(setting), self._shown(setting))
             case steps.NextWindow():
                 assert isinstance(self._under_way, Confirming)
                 self._measure_next(self._under_way.comparison)
@@ -158,11 +158,11 @@ class Exploration:
         if self._context.state is not State.SEARCHING:
             self._context.enter(State.SEARCHING)
 
-    def check(self, caps_w: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
+    def check(self, settings: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
         """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
         window_error: of each window, relative; `None` for the usual. begun: windows that there are already."""
         self._window_error = window_error
-        self._confirm(caps_w, held=True, begun=begun)
+        self._confirm(settings, held=True, begun=begun)
 
     def stop_confirming(self) -> Comparison | None:
         """Nothing more is confirmed for now; the windows that were measured, `None` where there are none."""
@@ -179,10 +179,10 @@ class Exploration:
                 self._under_way = None
             return happened
         if isinstance(self._under_way, steps.TryCap) and self._saves_up:
-            self._start_trial(self._under_way.cap_w)
+            self._start_trial(self._under_way.setting)
         result = self._prober.add(metered)
-        cap_w = self._trying_w if metered.marks else None
-        overspent = None if result is not None or cap_w is None else self._costs.overspent(cap_w)
+        setting = self._trying_w if metered.marks else None
+        overspent = None if result is not None or setting is None else self._costs.overspent(setting)
         if overspent is not None:
             self._is_cut = True
             result = self._prober.cut(overspent)
@@ -191,8 +191,8 @@ class Exploration:
     def _ended(self, result: ProbeResult) -> Happened:
         """What was measured has come to an end."""
         match self._under_way:
-            case steps.TryCap(cap_w=cap_w):
-                return self._end_trial(cap_w, result)
+            case steps.TryCap(setting=setting):
+                return self._end_trial(setting, result)
             case steps.BaselineAgain(then_w=None):
                 return self._end_rough_baseline(result)
             case steps.BaselineAgain():
@@ -213,7 +213,7 @@ class Exploration:
     def is_anchored(self) -> bool:
         """Whether the limits that the baseline was measured at are those that hold where no cap is tried. Under a
         ceiling that has moved since they are not: nothing is held against the baseline's own windows then."""
-        return same_limits(self.search.baseline.cap_w, self._context.uncapped_w)
+        return same_limits(self.search.baseline.setting, self._context.uncapped_w)
 
     @property
     def is_undecided(self) -> bool:
@@ -231,40 +231,40 @@ class Exploration:
     def _trying_w(self) -> float | None:
         """The cap of the trial that is being measured, watts."""
         trial = self._under_way
-        return trial.cap_w if isinstance(trial, steps.TryCap) and not self._saves_up else None
+        return trial.setting if isinstance(trial, steps.TryCap) and not self._saves_up else None
 
     def under_ceiling(self) -> CeilingMoved:
         """There is another ceiling: what it meets. A trial above it ends, and counts with what it has shown, if that is
         anything."""
         before_w, changed = self.search.top_w, self.search.restrict(self._context.ceiling_w)
         match self._under_way:
-            case steps.TryCap(cap_w=cap_w) | steps.BaselineAgain(then_w=float(cap_w)):
+            case steps.TryCap(setting=setting) | steps.BaselineAgain(then_w=float(setting)):
                 during = During.SAVING_UP if self._saves_up else During.TRIAL
                 during = During.BASELINE_BEFORE_TRIAL if isinstance(self._under_way, steps.BaselineAgain) else during
                 # A ceiling costs nothing to try, but what is above it by now does.
-                allowed = self._context.allows(cap_w) and not (cap_w == before_w and cap_w != self.search.top_w)
+                allowed = self._context.allows(setting) and not (setting == before_w and setting != self.search.top_w)
                 if not allowed and during is During.TRIAL:
-                    self._cut_above(cap_w)
+                    self._cut_above(setting)
                 if not allowed:
                     self._doubts.drop()
-                return CeilingMoved(during=during, cap_w=cap_w, allowed=allowed, other_grid=changed)
+                return CeilingMoved(during=during, setting=setting, allowed=allowed, other_grid=changed)
             case steps.BaselineAgain():
                 return CeilingMoved(during=During.BASELINE_ALONE)
             case Confirming(comparison=comparison):
                 return CeilingMoved(during=During.CONFIRMATION, allowed=self._context.allows(max(comparison.outer_w)))
             case Balancing(common_w=common_w):
-                return CeilingMoved(during=During.PER_GPU, cap_w=common_w, allowed=self._context.allows(common_w))
+                return CeilingMoved(during=During.PER_GPU, setting=common_w, allowed=self._context.allows(common_w))
             case None:
                 return CeilingMoved(during=During.TRIAL)
             case _:
                 assert_never(self._under_way)
 
-    def _cut_above(self, cap_w: float) -> None:
+    def _cut_above(self, setting: float) -> None:
         """The trial of a cap ends, as it may not hold any more."""
         result = self._prober.cut(bounded.MOVED)
         if result is None or result.measurement is None:
             return
-        trial = result.as_trial(cap_w, self._progress.trouble)
+        trial = result.as_trial(setting, self._progress.trouble)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
         self._costs.learn(trial)
         self.search.tell(trial)
@@ -308,11 +308,11 @@ class Exploration:
         has a baseline of its own time."""
         return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
 
-    def _look_again(self, changed: str, cap_w: float | None) -> Happened:
+    def _look_again(self, changed: str, setting: float | None) -> Happened:
         """It is sure where the baseline was another one the last time, too: a single look at it may be off, as where
         other work comes in a burst, and costs itself, not the search."""
         sure, self._looks_changed = self._looks_changed, True
-        return steps.JobSeemsChanged(why=changed, sure=sure, then_w=cap_w)
+        return steps.JobSeemsChanged(why=changed, sure=sure, then_w=setting)
 
     def _anchor(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough, and is known better; whether trials do not count for that. One that was off costs
@@ -321,37 +321,37 @@ class Exploration:
         self._rough, gone = rough, self._doubts.of_another(baseline, again)
         off = self._told.refined(baseline)
         for one in gone if off is not None else ():
-            self._withdraw(one.cap_w, f"the job has changed since: {one.why}")
+            self._withdraw(one.setting, f"the job has changed since: {one.why}")
         return off is not None and bool(gone)
 
-    def _start_trial(self, cap_w: float) -> None:
+    def _start_trial(self, setting: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        meanwhile_w = self._costs.meanwhile(cap_w)
+        meanwhile_w = self._costs.meanwhile(setting)
         self._saves_up = meanwhile_w is not None
         if meanwhile_w is not None:
             self._prober.rest()
             self._context.set(meanwhile_w)
             return
-        caps_w, search = self._context.every(cap_w), self.search
-        self._context.set(caps_w)
+        settings, search = self._context.every(setting), self.search
+        self._context.set(settings)
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
-        rules = replace(search.rules(cap_w, self._paced), level=self._rough and not search.history)
-        self._prober.start(caps_w, search.cost, rules, hopeless=search.hopeless, decided=search.decided)
+        rules = replace(search.rules(setting, self._paced), level=self._rough and not search.history)
+        self._prober.start(settings, search.cost, rules, hopeless=search.hopeless, decided=search.decided)
 
-    def _end_trial(self, cap_w: float, result: ProbeResult) -> Happened:
+    def _end_trial(self, setting: float, result: ProbeResult) -> Happened:
         if result.measurement is None and self._is_cut:
             self._is_cut = False
-            self._costs.cut(cap_w)
-            return steps.SavingsSpent(cap_w=cap_w)
+            self._costs.cut(setting)
+            return steps.SavingsSpent(setting=setting)
         self._is_cut = False
-        trial = result.as_trial(cap_w, self._progress.trouble)
+        trial = result.as_trial(setting, self._progress.trouble)
         self._under_way = None
         self.search.widen(*self._prober.least_errors)
         bursts = not (self._inferred or self._prober.is_quiet)
         settled = self._doubts.beside_others(trial) if bursts else None
         doubt = None if settled is not None else self._doubts.raised(trial, inferred=self._inferred)
         if doubt is not None:
-            return self._doubted(cap_w, doubt)
+            return self._doubted(setting, doubt)
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried(may_wander=self._prober.may_wander)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
@@ -365,7 +365,7 @@ class Exploration:
         short = self._doubts.cut_short(self._prober.rules.least_s, quiet=self._prober.is_quiet)
         self.search.tell(trial)
         for one in (*gone, *short):
-            self._withdraw(one.cap_w, one.why)
+            self._withdraw(one.setting, one.why)
         if self.search.blind:
             self._context.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
         return steps.TrialEnded()
@@ -375,10 +375,10 @@ class Exploration:
         """Whether iterations are only taken for such, so that one may be a part or a multiple of the job's."""
         return self._progress.kind == "period"
 
-    def _doubted(self, cap_w: float, doubt: Doubt) -> Happened:
+    def _doubted(self, setting: float, doubt: Doubt) -> Happened:
         """A cap is to be measured once more, after the baseline. What was measured of it may not count any more."""
-        self._doubt = cap_w, doubt
-        return steps.Doubted(cap_w=cap_w, why=doubt.why)
+        self._doubt = setting, doubt
+        return steps.Doubted(setting=setting, why=doubt.why)
 
     def _tell_doubt(self) -> None:
         """Once what follows from it has begun."""
@@ -388,21 +388,21 @@ class Exploration:
         elif found is not None:
             self._context.warn(f"{found[1].why}; that is measured again before it counts")
 
-    def _leave_out(self, cap_w: float, why: str) -> None:
+    def _leave_out(self, setting: float, why: str) -> None:
         """Go on without a cap that shows something else each time: it costs itself, not the search."""
         self._doubts.drop()
-        trial = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=f"it could not be confirmed: {why}")
+        trial = Trial(setting=setting, state=TrialState.FAILED, reason=f"it could not be confirmed: {why}")
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=trial))
         self.search.tell(trial)
 
-    def _withdraw(self, cap_w: float, why: str) -> None:
+    def _withdraw(self, setting: float, why: str) -> None:
         """What was measured of a cap does not count any more."""
         self._trial = None
         now_s, since_s = self._context.now_s, self._begun_s
-        self._context.announce(events.TrialWithdrawn(t_s=now_s, cap_w=cap_w, since_s=since_s, reason=why))
-        self.search.withdraw(cap_w)
-        self._costs.forget(cap_w)
-        self._doubts.withdrawn(cap_w)
+        self._context.announce(events.TrialWithdrawn(t_s=now_s, setting=setting, since_s=since_s, reason=why))
+        self.search.withdraw(setting)
+        self._costs.forget(setting)
+        self._doubts.withdrawn(setting)
 
     def _keep_by_curve(self) -> Happened:
         if isinstance(self._under_way, Balancing):
@@ -421,17 +421,17 @@ class Exploration:
         self._revisits.made(self._context.now_s, None)
         return steps.BaselineAgainEnded(then_w=None)
 
-    def _shown(self, cap_w: float) -> Measurement | None:
+    def _shown(self, setting: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
         if self._trial is None or self._context.now_s - self._trial[0] > self._fresh_s:
             return None
-        return self._trial[1] if self._trial[1].cap_w == self._context.every(cap_w) else None
+        return self._trial[1] if self._trial[1].setting == self._context.every(setting) else None
 
     # Confirming.
 
     def _confirm(
         self,
-        caps_w: Caps,
+        settings: Caps,
         shown: Measurement | None = None,
         *,
         held: bool = False,
@@ -439,7 +439,7 @@ class Exploration:
     ) -> None:
         if self._context.state is not State.CONFIRMING:
             self._context.enter(State.CONFIRMING)
-        comparison = begun or Comparison(caps_w, self._context.uncapped_w, shown)
+        comparison = begun or Comparison(settings, self._context.uncapped_w, shown)
         self._under_way = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 
@@ -452,18 +452,18 @@ class Exploration:
         self._measure(comparison.next_w, rules)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Happened:
-        comparison, cap_w = step.comparison, max(step.comparison.outer_w)
+        comparison, setting = step.comparison, max(step.comparison.outer_w)
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
             return steps.Judged(ruling=Ruling.NOT_BETTER, why=why)
         if self._inferred and not step.held and not comparison.inner_next:
-            wrong = self._doubts.contradiction(cap_w, result.measurement)
-            if wrong is not None and self._doubts.was_withdrawn(cap_w):
-                self._withdraw(cap_w, wrong.why)
-                self._leave_out(cap_w, wrong.why)
+            wrong = self._doubts.contradiction(setting, result.measurement)
+            if wrong is not None and self._doubts.was_withdrawn(setting):
+                self._withdraw(setting, wrong.why)
+                self._leave_out(setting, wrong.why)
                 return steps.SearchReopened()
             if wrong is not None:
-                return self._doubted(cap_w, wrong)
+                return self._doubted(setting, wrong)
         comparison.add(result.measurement)
         fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others
         found = judge(comparison, self.search.metric, fewest=fewest)
@@ -478,13 +478,13 @@ class Exploration:
         else:
             changed = self._changed_to(baseline)
             if changed is not None:
-                return self._look_again(changed, cap_w)
+                return self._look_again(changed, setting)
         self.judged = found
         if not step.held and self._decides_again(comparison, found):
             return steps.SearchReopened()
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
-            self._refused.add(cap_w)
+            self._refused.add(setting)
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:
                 return steps.Judged(ruling=found.ruling, why=found.reason, runner_up_w=other_w)
@@ -494,7 +494,7 @@ class Exploration:
     def _decides_again(self, comparison: Comparison, found: Judgement) -> bool:
         """Whether what the confirmation has shown, of the baseline and of the cap, makes another decision of the one
         that led to it: the strategy is told, and asks for more, or recommends another cap."""
-        cap_w, shown = max(comparison.outer_w), comparison.fresh
+        setting, shown = max(comparison.outer_w), comparison.fresh
         if shown is None or self._decided_again >= TUNING.search_most_again or self.search.has_own_length:
             return False
         if self._config.metric.moving:  # what is best is decided again at each value
@@ -502,11 +502,11 @@ class Exploration:
         self.search.rebase(found.alone[1])
         cost = self.search.cost(shown)
         trial = Trial(
-            cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=shown
+            setting=setting, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=shown
         )
         stated = self.search.stated(trial)
         self.search.tell(trial)
-        if self.search.ask() is None and not self._is_worth(self.search.recommend(), cap_w, found.ruling):
+        if self.search.ask() is None and not self._is_worth(self.search.recommend(), setting, found.ruling):
             return False
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=stated))
         self._decided_again += 1
@@ -514,22 +514,22 @@ class Exploration:
             self._confirmed = comparison.outer_w, found
         return True
 
-    def _is_worth(self, other_w: float | None, cap_w: float, ruling: Ruling) -> bool:
+    def _is_worth(self, other_w: float | None, setting: float, ruling: Ruling) -> bool:
         """Whether another cap is to be confirmed beside one that was, watts: one that is better may only give way to
         one that is better than it by more than the errors of both."""
-        if other_w in (cap_w, None) or ruling is not Ruling.BETTER:
-            return other_w not in (cap_w, None)
+        if other_w in (setting, None) or ruling is not Ruling.BETTER:
+            return other_w not in (setting, None)
         curve, metric = self.search.curve, self.search.metric
-        this, other = (metric.cost(curve.expected(one), self.search.first) for one in (cap_w, other_w or cap_w))
+        this, other = (metric.cost(curve.expected(one), self.search.first) for one in (setting, other_w or setting))
         return this.value - other.value > math.hypot(this.stderr, other.stderr)
 
-    def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
+    def _measure(self, settings: Caps, rules: ProbeRules | None = None) -> None:
         """rules: when it ends, instead of those of any window."""
-        self._context.set(caps_w)
+        self._context.set(settings)
         rules = rules or self._window_rules
         repeated = isinstance(self._under_way, Confirming)
         decided = self._is_timed if repeated else self.search.decided
-        self._prober.start(caps_w, self.search.cost, rules, decided=decided, repeated=repeated)
+        self._prober.start(settings, self.search.cost, rules, decided=decided, repeated=repeated)
 
     def _is_timed(self, seen: Measurement) -> bool:
         """Whether a window of a confirmation has said what is asked of it, besides the cost."""
@@ -549,17 +549,17 @@ class Exploration:
         """What was confirmed just now, or before the search went on."""
         held = False
         if isinstance(self._under_way, Confirming):
-            caps_w, held = self._under_way.comparison.outer_w, self._under_way.held
+            settings, held = self._under_way.comparison.outer_w, self._under_way.held
         else:
             assert self._confirmed is not None
-            caps_w, self.judged = self._confirmed
+            settings, self.judged = self._confirmed
         assert self.judged is not None
-        self._told.kept(caps_w, self.judged)
+        self._told.kept(settings, self.judged)
         wanted = self._config.per_gpu and not held
         hindered = hindrance(self._context.uncapped_w, self._progress) if wanted else None
         if hindered is not None:
             self._context.warn(hindered)
-        decision = Keep(caps_w=caps_w, reference=self.judged.alone[0])
+        decision = Keep(settings=settings, reference=self.judged.alone[0])
         return steps.Decided(decision=decision, balances=wanted and hindered is None)
 
     def _balance(self) -> None:

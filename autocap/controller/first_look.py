@@ -22,14 +22,14 @@ class FirstLook:
     how exact they are; what a clock did says nothing at once. batches: fewest behind an error.
     """
 
-    def __init__(self, caps_w: tuple[float, ...], sensor: SensorInfo, batches: int) -> None:
+    def __init__(self, settings: tuple[float, ...], sensor: SensorInfo, batches: int) -> None:
         self._sensor, self._batches = sensor, batches
         self._from_s = math.inf
-        self.begin(caps_w)
+        self.begin(settings)
 
-    def begin(self, caps_w: tuple[float, ...]) -> None:
+    def begin(self, settings: tuple[float, ...]) -> None:
         """These are the limits, and what was seen so far does not count."""
-        self._caps_w = caps_w
+        self._settings = settings
         self._window: Window | None = None
 
     def add(self, metered: Metered, kind: str) -> Measurement | None:
@@ -38,7 +38,7 @@ class FirstLook:
             self._window = None
             return None
         if self._window is None:
-            self._window, self._from_s = Window(self._caps_w), metered.t_s + self._sensor.window_s
+            self._window, self._from_s = Window(self._settings), metered.t_s + self._sensor.window_s
         self._window.add(metered, [mark for mark in metered.marks if mark.t_s >= self._from_s])
         if not metered.marks or kind == "speed":
             return None
@@ -55,7 +55,7 @@ class FirstLook:
             self._window.trim(float(t_s[-2]))  # what came before was another kind of iteration
             return None
         seen = self._window.measure(TUNING.baseline_rough_iterations)
-        if seen is None or seen.of_gpus().power_w < TUNING.baseline_rough_draw * sum(self._caps_w):
+        if seen is None or seen.of_gpus().power_w < TUNING.baseline_rough_draw * sum(self._settings):
             return None
         return rough(seen)
 

@@ -116,17 +116,17 @@ class Following:
             return decision
         judged, exploration.judged = exploration.judged, None
         self._confirming = None
-        if judged is not None and len(set(judged.measurement.cap_w)) == 1:
+        if judged is not None and len(set(judged.measurement.setting)) == 1:
             for shown in judged.alone:
                 exploration.search.note_closely(shown)
-            self._begun.pop(max(judged.measurement.cap_w), None)
+            self._begun.pop(max(judged.measurement.setting), None)
             if judged.ruling is Ruling.BETTER:
-                self._confirmed.add(max(judged.measurement.cap_w))
+                self._confirmed.add(max(judged.measurement.setting))
         if not checked:
             return decision
         if self._now_by is not None:
             exploration.search.rate(self._now_by)  # again, where it was judged by another one
-        if judged is not None and isinstance(decision, Keep) and len(set(decision.caps_w)) == 1:
+        if judged is not None and isinstance(decision, Keep) and len(set(decision.settings)) == 1:
             return self._best_of_known(exploration, decision)
         self._looked_s = None  # something was tried; or what was held before is better than the limit
         return Revert(reference=decision.reference) if isinstance(decision, RevertForNow) else decision
@@ -136,18 +136,18 @@ class Following:
         now, of it and of what was held before."""
         quotes = self._followed
         assert quotes is not None
-        before_w = self._held_w if len(set(self._held_w)) == 1 else decision.caps_w
+        before_w = self._held_w if len(set(self._held_w)) == 1 else decision.settings
         self._now_by = self._now(quotes, exploration)
         exploration.search.rate(self._now_by)
         move = self._ranking(exploration, quotes).move(max(before_w), known_only=True)
-        caps_w = self._context.every(move.cap_w) if isinstance(move, Move) else before_w
-        self._tell(exploration, caps_w)
-        if same_limits(caps_w, decision.caps_w):
+        settings = self._context.every(move.setting) if isinstance(move, Move) else before_w
+        self._tell(exploration, settings)
+        if same_limits(settings, decision.settings):
             return decision
-        shown = exploration.search.curve.expected(max(caps_w))
-        if same_limits(caps_w, self._context.uncapped_w):
+        shown = exploration.search.curve.expected(max(settings))
+        if same_limits(settings, self._context.uncapped_w):
             return Revert(reference=shown)
-        return Keep(caps_w=caps_w, reference=shown)
+        return Keep(settings=settings, reference=shown)
 
     def rethink(self, exploration: Explored, held_w: Caps) -> bool:
         """While a cap is confirmed: whether that still is what to do. After a change of the value caps are ranked anew,
@@ -158,13 +158,13 @@ class Following:
             return True
         self._now_by = metric = self._now(quotes, exploration)
         exploration.search.rate(metric)
-        as_if = self._ranking(exploration, quotes, also=confirming.cap_w)
-        if as_if.move(confirming.cap_w, known_only=True) is not None:
+        as_if = self._ranking(exploration, quotes, also=confirming.setting)
+        if as_if.move(confirming.setting, known_only=True) is not None:
             self._confirming = None
             return False
         self._looked_s = self._confirmed_s = quotes.from_s
         self._held_w = held_w
-        exploration.search.rate(as_if.confirming(confirming.cap_w).metric)
+        exploration.search.rate(as_if.confirming(confirming.setting).metric)
         return True
 
     def stopped(self, comparison: Comparison | None) -> None:
@@ -172,9 +172,9 @@ class Following:
         if comparison is not None:
             self._begun[max(comparison.outer_w)] = comparison
 
-    def begun(self, cap_w: float) -> Comparison | None:
+    def begun(self, setting: float) -> Comparison | None:
         """How far a confirmation of a cap, watts, came before it stopped, once."""
-        return self._begun.pop(cap_w, None)
+        return self._begun.pop(setting, None)
 
     def before_check(self, exploration: Explored) -> None:
         """What is held is going to be checked: by a usual value, as it may save little at this one."""
@@ -200,8 +200,8 @@ class Following:
         match step:
             case None:
                 self._tell(exploration, held_w)
-            case Move(cap_w=cap_w):
-                self._tell(exploration, self._context.every(cap_w))
+            case Move(setting=setting):
+                self._tell(exploration, self._context.every(setting))
             case Confirm(metric=metric):
                 self._confirmed_s, self._confirming = quotes.from_s, step
                 exploration.search.rate(metric)
@@ -213,10 +213,10 @@ class Following:
 
     def _now(self, quotes: Quotes, exploration: Explored) -> Metric:
         """By which caps are ranked while this value is in force."""
-        search, devices = exploration.search, len(exploration.search.first.cap_w)
+        search, devices = exploration.search, len(exploration.search.first.setting)
         at = self._asked.at(quotes.in_force)
         spans = [(span_s, self._asked.at(value).joule_price) for span_s, value in quotes.spans(self._finish_s)]
-        known = [search.curve.expected(one.cap_w) for one in search.curve.points]
+        known = [search.curve.expected(one.setting) for one in search.curve.points]
         choices = Choices.of([one.period_s for one in known], [one.energy_per_iteration_j for one in known])
         needed = self._deadline.iterations(search.first, sum(span_s for span_s, _ in spans), exploration.saved_s)
         value = worth(choices, spans, at.second_price(devices), needed)
@@ -241,8 +241,8 @@ class Following:
         if self._asked_at is not None and low <= weight <= high:
             return self._between(search)
         self._asked_at = min(low, weight), max(high, weight)
-        cap_w = search.ask()
-        return self._between(search) if cap_w is None else TryOut(cap_w=cap_w)
+        setting = search.ask()
+        return self._between(search) if setting is None else TryOut(setting=setting)
 
     def _between(self, search: Search) -> TryOut | None:
         """A cap amid the widest span of which nothing was tried: what a curve does there nobody has seen, and a second
@@ -254,16 +254,16 @@ class Following:
             or quotes.until_s - self._context.now_s < TUNING.follow_long_s
         ):
             return None
-        tried_w = sorted({trial.cap_w for trial in search.history} | {search.grid[-1]})
+        tried_w = sorted({trial.setting for trial in search.history} | {search.grid[-1]})
         low_w, high_w = max(pairwise([search.grid[0], *tried_w]), key=lambda span: span[1] / span[0])
         if high_w / low_w <= TUNING.follow_widest_gap:
             return None
-        inner = [cap_w for cap_w in search.grid if low_w < cap_w < high_w]
+        inner = [setting for setting in search.grid if low_w < setting < high_w]
         middle_w = math.sqrt(low_w * high_w)
         if not inner:
             return None
         self._between_s = quotes.from_s
-        return TryOut(cap_w=min(inner, key=lambda cap_w: abs(cap_w - middle_w)))
+        return TryOut(setting=min(inner, key=lambda setting: abs(setting - middle_w)))
 
     def _until_s(self, quotes: Quotes) -> float:
         return max(quotes.until_s, self._context.now_s + TUNING.follow_least_s)
@@ -281,17 +281,17 @@ class Following:
             per_second=1 / max(here_s, sum(span_s for span_s, _ in quotes.ahead)),
         )
 
-    def _tell(self, exploration: Explored, caps_w: Caps) -> None:
+    def _tell(self, exploration: Explored, settings: Caps) -> None:
         """These caps hold from now on, because of the value; where they did before, nothing has changed."""
         quotes = self._followed
-        if quotes is None or not self._held_w or same_limits(caps_w, self._held_w):
+        if quotes is None or not self._held_w or same_limits(settings, self._held_w):
             return
-        gain = self._ranking(exploration, quotes).gain(max(self._held_w), max(caps_w))
-        self._held_w = caps_w
+        gain = self._ranking(exploration, quotes).gain(max(self._held_w), max(settings))
+        self._held_w = settings
         self._context.announce(
             events.Followed(
                 t_s=self._context.now_s,
-                caps_w=caps_w,
+                settings=settings,
                 kind=self._kind,
                 value=quotes.in_force,
                 gain=gain.value,

@@ -36,13 +36,13 @@ def gp_corrected(
     cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
     baseline's relative errors of time and energy, which are in those of the points, and in all that comes out."""
     top = points[-1]
-    low_w, deep_w = points[0].cap_w, min(one.cap_w for one in held)
+    low_w, deep_w = points[0].setting, min(one.setting for one in held)
     between_w = [low_w * math.exp(-_GAP * step) for step in range(1, math.ceil(math.log(low_w / deep_w) / _GAP))]
-    known = {one.cap_w: one for one in (*map(at, between_w), *(at(one.cap_w) for one in held), *points)}
-    before = [known[cap_w] for cap_w in sorted(known)]
-    place = {one.cap_w: number for number, one in enumerate(before)}
-    places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
-    log_w = np.log([one.cap_w for one in before])
+    known = {one.setting: one for one in (*map(at, between_w), *(at(one.setting) for one in held), *points)}
+    before = [known[setting] for setting in sorted(known)]
+    place = {one.setting: number for number, one in enumerate(before)}
+    places = np.array([place[one.setting] for one in (*held, top)], dtype=np.intp)
+    log_w = np.log([one.setting for one in before])
     apart = log_w[:, None] - log_w[None, :]
     lengths = TUNING.curve_gp_length, TUNING.curve_gp_even_length
     alike, near = (np.exp(-0.5 * (apart / length) ** 2) for length in lengths)
@@ -85,10 +85,10 @@ def gp_corrected(
 def is_anothers(at: Callable[[float], Prediction], held: Sequence[Prediction], common: float) -> bool:
     """Whether two caps held near each other agree that a curve is another job's. held: of the caps that it knows.
     common: the baseline's relative error of time."""
-    away = np.log([one.time / at(one.cap_w).time for one in held])
-    error = [math.hypot(one.period_rel_stderr, own_error(at(one.cap_w).period_rel_stderr, common)) for one in held]
+    away = np.log([one.time / at(one.setting).time for one in held])
+    error = [math.hypot(one.period_rel_stderr, own_error(at(one.setting).period_rel_stderr, common)) for one in held]
     far = np.abs(away) > np.maximum(TUNING.curve_other_job_time, TUNING.curve_gp_far_sigmas * np.array(error))
-    return len(held) > 1 and bool(np.any(far & _agree(away, np.log([one.cap_w for one in held]))))
+    return len(held) > 1 and bool(np.any(far & _agree(away, np.log([one.setting for one in held]))))
 
 
 def _below(deep: Floats) -> Floats:

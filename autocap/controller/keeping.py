@@ -34,15 +34,15 @@ class Keeping:
         exploration, checked = phase.exploration, phase.held_w is not None
         exploration.settle()
         decision = self._following.settled(exploration, decision, checked=checked)
-        caps_w = self._ceiling.held(decision, exploration.search)
-        self._context.set(caps_w)
+        settings = self._ceiling.held(decision, exploration.search)
+        self._context.set(settings)
         self._context.enter(State.HOLDING)
         hold = self.plan.hold(decision, self._context.now_s, checked=checked)
         if isinstance(decision, KeepByCurve):
-            self._ceiling.move(hold, exploration.search, caps_w)
-        elif self._following.follows and len(set(caps_w)) == 1:
-            self._ceiling.move(hold, exploration.search, caps_w, closely=True)
-        return Holding(exploration=exploration, hold=hold, decision=decision, caps_w=caps_w)
+            self._ceiling.move(hold, exploration.search, settings)
+        elif self._following.follows and len(set(settings)) == 1:
+            self._ceiling.move(hold, exploration.search, settings, closely=True)
+        return Holding(exploration=exploration, hold=hold, decision=decision, settings=settings)
 
     def take(self, holding: Holding, metered: Metered, changed: str | None) -> Happened | None:
         """Take in a sample; what has happened by it. changed: why what counts the iterations says that the job is
@@ -52,7 +52,7 @@ class Keeping:
         why = hold.why_anew(metered, changed)
         if why is not None:
             return JobSeemsChanged(why=why, sure=True)
-        wanted = None if metered.paused else self._following.look(exploration, holding.caps_w)
+        wanted = None if metered.paused else self._following.look(exploration, holding.settings)
         if wanted is not None:
             return ValueMoved(wanted=wanted)
         may_check = exploration.is_anchored and not isinstance(holding.decision, Revert)
@@ -65,11 +65,11 @@ class Keeping:
         if other is None:
             self.plan.begin_check()
             self._following.before_check(exploration)
-            exploration.check(holding.caps_w)
+            exploration.check(holding.settings)
         else:
-            begun = self._following.begun(other.cap_w) if exploration.is_anchored else None
-            exploration.check(self._context.every(other.cap_w), other.window_error, begun)
-        return Exploring(exploration=exploration, held_w=holding.caps_w)
+            begun = self._following.begun(other.setting) if exploration.is_anchored else None
+            exploration.check(self._context.every(other.setting), other.window_error, begun)
+        return Exploring(exploration=exploration, held_w=holding.settings)
 
     def search_on(self, holding: Holding, step: SearchStep) -> Exploring:
         """The strategy wants more than what was decided before: a cap tried, or, as the ceiling has risen, another
@@ -77,7 +77,7 @@ class Keeping:
         if isinstance(step, TryCap | BaselineAgain):
             self.tell()
             holding.exploration.before = holding.decision
-            return Exploring(exploration=holding.exploration, held_w=holding.caps_w)
+            return Exploring(exploration=holding.exploration, held_w=holding.settings)
         holding.exploration.search.restrict(self._context.ceiling_w)
         return Exploring(exploration=holding.exploration)
 
@@ -97,23 +97,23 @@ class Keeping:
 
     def limited(self, holding: Holding) -> Holding:
         """The ceiling has moved: hold what was decided as far as it allows."""
-        caps_w = self._ceiling.held(holding.decision, holding.exploration.search)
-        if caps_w == holding.caps_w:
+        settings = self._ceiling.held(holding.decision, holding.exploration.search)
+        if settings == holding.settings:
             return holding
-        self._ceiling.move(holding.hold, holding.exploration.search, caps_w)
-        return replace(holding, caps_w=caps_w)
+        self._ceiling.move(holding.hold, holding.exploration.search, settings)
+        return replace(holding, settings=settings)
 
-    def move(self, holding: Holding, cap_w: float) -> Holding:
+    def move(self, holding: Holding, setting: float) -> Holding:
         """Another cap is best at the value in force, watts."""
-        search, caps_w = holding.exploration.search, self._context.every(cap_w)
-        self._ceiling.move(holding.hold, search, caps_w, closely=True)
+        search, settings = holding.exploration.search, self._context.every(setting)
+        self._ceiling.move(holding.hold, search, settings, closely=True)
         decision = holding.decision
         if not isinstance(decision, KeepByCurve):
-            decision = self._expected(search, caps_w)
-        return replace(holding, decision=decision, caps_w=caps_w)
+            decision = self._expected(search, settings)
+        return replace(holding, decision=decision, settings=settings)
 
-    def _expected(self, search: Search, caps_w: tuple[float, ...]) -> Keep | Revert:
+    def _expected(self, search: Search, settings: tuple[float, ...]) -> Keep | Revert:
         """To hold these caps, watts per device, with what is expected there."""
-        shown = search.curve.expected(max(caps_w))
-        at_limit = same_limits(caps_w, self._context.uncapped_w)
-        return Revert(reference=shown) if at_limit else Keep(caps_w=caps_w, reference=shown)
+        shown = search.curve.expected(max(settings))
+        at_limit = same_limits(settings, self._context.uncapped_w)
+        return Revert(reference=shown) if at_limit else Keep(settings=settings, reference=shown)

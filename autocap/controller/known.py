@@ -92,13 +92,15 @@ class Known:
         """The caps that may be asked for now."""
         if self.ceiling_w is None:
             return self._up_to(self.most_w)
-        return CapGrid([*(cap_w for cap_w in self.caps if cap_w < bounded.near() * self.ceiling_w), self.ceiling_w])
+        return CapGrid(
+            [*(setting for setting in self.caps if setting < bounded.near() * self.ceiling_w), self.ceiling_w]
+        )
 
     def _up_to(self, most_w: float) -> CapGrid:
         """All caps up to one, watts, the lowest in any case, and what was measured beside them, as at a ceiling."""
-        asked = [cap_w for cap_w in self.caps if cap_w <= most_w] or self.caps[:1]
-        highest_w = min(most_w, max(self.first.cap_w))
-        return CapGrid(sorted({*asked, *(trial.cap_w for trial in self.history if trial.cap_w <= highest_w)}))
+        asked = [setting for setting in self.caps if setting <= most_w] or self.caps[:1]
+        highest_w = min(most_w, max(self.first.setting))
+        return CapGrid(sorted({*asked, *(trial.setting for trial in self.history if trial.setting <= highest_w)}))
 
     @cached_property
     def problem(self) -> Problem:
@@ -109,7 +111,7 @@ class Known:
     @cached_property
     def whole_problem(self) -> Problem:
         """The same on all caps, with what they have shown at a close look as trials."""
-        looks = (as_trial(one, self.first, self.metric) for one in self.close if max(one.cap_w) in self.caps)
+        looks = (as_trial(one, self.first, self.metric) for one in self.close if max(one.setting) in self.caps)
         return self._problem(self._up_to(math.inf), [*self.told, *looks], self.first, self.metric)
 
     def problem_below(self, ceiling_w: float, curve: KnownCurve) -> Problem | None:
@@ -119,23 +121,23 @@ class Known:
         metric = bounded.against(self.metric, self.first, ceiling)
         if metric is None:
             return None
-        above = {trial.cap_w for trial in self.told if trial.cap_w > ceiling_w}
+        above = {trial.setting for trial in self.told if trial.setting > ceiling_w}
         refuted = {bounded.MOVED, bounded.WORSE, *map(bounded.worse_than, above)}
         now = (bounded.at_ceiling(bounded.as_now(trial, refuted), ceiling_w) for trial in self.told)
         trials = [as_trial(self.first, ceiling, metric), *(costed(trial, ceiling, metric) for trial in now)]
-        if not any(trial.cap_w == ceiling_w and trial.state is TrialState.COMPLETE for trial in trials):
+        if not any(trial.setting == ceiling_w and trial.state is TrialState.COMPLETE for trial in trials):
             trials.append(as_trial(ceiling, ceiling, metric))
         return self._problem(self.grid, trials, ceiling, metric)
 
     def _problem(self, grid: CapGrid, trials: Sequence[Trial], baseline: Measurement, metric: Metric) -> Problem:
-        outside = (trial for trial in trials if trial.cap_w not in grid and trial.measurement is not None)
-        inside = tuple(trial for trial in trials if trial.cap_w in grid)
+        outside = (trial for trial in trials if trial.setting not in grid and trial.measurement is not None)
+        inside = tuple(trial for trial in trials if trial.setting in grid)
         return Problem(grid=grid, metric=metric, baseline=baseline, history=(*self.before, *outside), trials=inside)
 
     def curve(self, predicted: Sequence[Prediction]) -> KnownCurve:
         """All that is known of the caps, those included that may not be asked for now. predicted: by the strategy."""
-        believed = {one.cap_w for one in predicted}
-        shown = [one for one in (*self.shown[1:], *self.close) if max(one.cap_w) not in believed]
+        believed = {one.setting for one in predicted}
+        shown = [one for one in (*self.shown[1:], *self.close) if max(one.setting) not in believed]
         return KnownCurve.of(self.first, shown, predicted, self.metric, self.held)
 
 
@@ -149,12 +151,12 @@ def costed(trial: Trial, baseline: Measurement, metric: Metric) -> Trial:
 
 def as_trial(shown: Measurement, baseline: Measurement, metric: Metric) -> Trial:
     """What a common cap has shown, as a trial that was completed."""
-    cap_w = max(shown.cap_w)
-    made = Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=shown)
+    setting = max(shown.setting)
+    made = Trial(setting=setting, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=shown)
     return costed(made, baseline, metric)
 
 
-def latest(held: Sequence[T], cap_w: Callable[[T], float]) -> tuple[T, ...]:
+def latest(held: Sequence[T], setting: Callable[[T], float]) -> tuple[T, ...]:
     """What caps have shown, one after the other, without the oldest where it is too much: of those first that others
     were held beside later, so that what is known of caps apart from these stays."""
     if len(held) <= _MOST_HELD:
@@ -162,7 +164,7 @@ def latest(held: Sequence[T], cap_w: Callable[[T], float]) -> tuple[T, ...]:
     beside = (
         place
         for place, one in enumerate(held)
-        if any(abs(cap_w(other) / cap_w(one) - 1) < TUNING.held_beside for other in held[place + 1 :])
+        if any(abs(setting(other) / setting(one) - 1) < TUNING.held_beside for other in held[place + 1 :])
     )
     gone = next(beside, 0)
     return (*held[:gone], *held[gone + 1 :])

@@ -47,33 +47,33 @@ class KnownCurve:
         have shown outside of trials, as at the baseline."""
         at_cap: dict[float, list[Measurement]] = {}
         for one in shown:
-            at_cap.setdefault(max(one.cap_w), []).append(one)
-        known = {one.cap_w: one for one in predicted}
-        known |= {cap_w: _against(baseline, pool(some)) for cap_w, some in at_cap.items()}
-        known[max(baseline.cap_w)] = _against(baseline, baseline)
-        points = tuple(known[cap_w] for cap_w in sorted(known))
-        fitted = frozenset(one.cap_w for one in predicted) - at_cap.keys()
-        curve = cls(baseline=baseline, points=points, asked_w=points[-1].cap_w, fitted=fitted)
+            at_cap.setdefault(max(one.setting), []).append(one)
+        known = {one.setting: one for one in predicted}
+        known |= {setting: _against(baseline, pool(some)) for setting, some in at_cap.items()}
+        known[max(baseline.setting)] = _against(baseline, baseline)
+        points = tuple(known[setting] for setting in sorted(known))
+        fitted = frozenset(one.setting for one in predicted) - at_cap.keys()
+        curve = cls(baseline=baseline, points=points, asked_w=points[-1].setting, fitted=fitted)
         curve = curve.bent_to([_over(baseline, one) for one in held])
-        return replace(curve, asked_w=curve.best_w(curve.points[-1].cap_w, metric))
+        return replace(curve, asked_w=curve.best_w(curve.points[-1].setting, metric))
 
     def bent_to(self, held: Sequence[Prediction]) -> "KnownCurve":
         """The same once caps have shown so much over the baseline while they were held, with their own errors alone."""
         if not held:
             return self
         common = self.baseline.period_rel_stderr, self.baseline.energy_rel_stderr
-        inside = [one for one in held if one.cap_w >= self.points[0].cap_w]  # below, nobody has said that it knows
+        inside = [one for one in held if one.setting >= self.points[0].setting]  # below, nobody has said that it knows
         ours = replace(self, points=self.points[-1:]) if is_anothers(self._at, inside, common[0]) else self
         return replace(self, points=gp_corrected(ours.points, ours._at, held, common))
 
-    def own_error(self, cap_w: float) -> float:
+    def own_error(self, setting: float) -> float:
         """How well the time at a cap, watts, is known, without the baseline's part in it: a relative error."""
-        return own_error(self._at(cap_w).period_rel_stderr, self.baseline.period_rel_stderr)
+        return own_error(self._at(setting).period_rel_stderr, self.baseline.period_rel_stderr)
 
-    def own_errors(self, cap_w: float) -> float:
+    def own_errors(self, setting: float) -> float:
         """The larger of that and the same of the energy."""
-        energy = own_error(self._at(cap_w).energy_rel_stderr, self.baseline.energy_rel_stderr)
-        return max(self.own_error(cap_w), energy)
+        energy = own_error(self._at(setting).energy_rel_stderr, self.baseline.energy_rel_stderr)
+        return max(self.own_error(setting), energy)
 
     def alike(self, one_w: float, other_w: float) -> float:
         """How far the errors of two caps, watts, go together: their correlation, the baseline's part left out. Of caps
@@ -84,37 +84,42 @@ class KnownCurve:
 
     @property
     def baseline_w(self) -> float:
-        return max(self.baseline.cap_w)
+        return max(self.baseline.setting)
 
     def best_w(self, ceiling_w: float, metric: Metric) -> float:
         """The best common cap at or below a ceiling, watts, by a metric and its limit on slowdown; the ceiling itself
         where none is allowed, and where the best that is known is the highest of all."""
-        if ceiling_w < self.points[0].cap_w:
+        if ceiling_w < self.points[0].setting:
             return ceiling_w
-        caps_w = [*(one.cap_w for one in self.points if one.cap_w < ceiling_w), min(ceiling_w, self.points[-1].cap_w)]
-        allowed = [cap_w for cap_w in caps_w if self._allows(cap_w, metric)]
+        settings = [
+            *(one.setting for one in self.points if one.setting < ceiling_w),
+            min(ceiling_w, self.points[-1].setting),
+        ]
+        allowed = [setting for setting in settings if self._allows(setting, metric)]
         if not allowed:
             return ceiling_w
-        best_w = min(allowed, key=lambda cap_w: (metric.cost(self.expected(cap_w), self.baseline).value, cap_w))
-        return ceiling_w if best_w == self.points[-1].cap_w else best_w
+        best_w = min(allowed, key=lambda setting: (metric.cost(self.expected(setting), self.baseline).value, setting))
+        return ceiling_w if best_w == self.points[-1].setting else best_w
 
     def published(self, found_w: float) -> tuple[Prediction, ...]:
         """The points for whoever shares a budget, over the limit found on arrival, watts, up to the cap that is asked
         for. Where the baseline is that of a lower ceiling, ln time and ln energy go on above it as straight lines, with
         half of what that adds as its error, and all is over what is expected at the limit found."""
-        asked = tuple(one for one in self.points if one.cap_w <= self.asked_w)
+        asked = tuple(one for one in self.points if one.setting <= self.asked_w)
         top = self.points[-1]
-        if same_limit(found_w, top.cap_w) or found_w < top.cap_w:
+        if same_limit(found_w, top.setting) or found_w < top.setting:
             return asked
-        near = next((one for one in reversed(self.points[:-1]) if one.cap_w < TUNING.curve_top_share * top.cap_w), None)
+        near = next(
+            (one for one in reversed(self.points[:-1]) if one.setting < TUNING.curve_top_share * top.setting), None
+        )
         slopes = _USUAL
         if near is not None:
             ratios = top.time / near.time, top.energy / near.energy
-            slopes = tuple(math.log(ratio) / math.log(top.cap_w / near.cap_w) for ratio in ratios)
-        time, energy = (math.exp(slope * math.log(found_w / top.cap_w)) for slope in slopes)
+            slopes = tuple(math.log(ratio) / math.log(top.setting / near.setting) for ratio in ratios)
+        time, energy = (math.exp(slope * math.log(found_w / top.setting)) for slope in slopes)
         off_time, off_energy = (abs(math.log(ratio)) / 2 for ratio in (time, energy))
-        last = replace(top, cap_w=found_w, time=top.time * time, energy=top.energy * energy)
-        more = (last,) if same_limit(self.asked_w, top.cap_w) else ()
+        last = replace(top, setting=found_w, time=top.time * time, energy=top.energy * energy)
+        more = (last,) if same_limit(self.asked_w, top.setting) else ()
         return tuple(
             replace(
                 one,
@@ -126,13 +131,13 @@ class KnownCurve:
             for one in (*asked, *more)
         )
 
-    def expected(self, cap_w: float) -> Measurement:
+    def expected(self, setting: float) -> Measurement:
         """What the job should show at a common cap, watts; its errors say how well that is known."""
-        at = self._at(cap_w)
+        at = self._at(setting)
         joules, base = self.baseline.energy_per_iteration_j * at.energy, self.baseline
         return replace(
             base,
-            cap_w=(cap_w,) * len(base.cap_w),
+            setting=(setting,) * len(base.setting),
             period_s=base.period_s * at.time,
             period_rel_stderr=at.period_rel_stderr,
             energy_per_iteration_j=joules,
@@ -140,42 +145,44 @@ class KnownCurve:
             power_w=joules / (base.period_s * at.time),
             power_rel_stderr=math.hypot(at.period_rel_stderr, at.energy_rel_stderr),
             time_energy_corr=at.time_energy_corr,
-            cap_binding=base.cap_binding if cap_w >= self.baseline_w else None,
+            cap_binding=base.cap_binding if setting >= self.baseline_w else None,
             gpu=None,
         )
 
-    def _allows(self, cap_w: float, metric: Metric) -> bool:
-        return metric.max_slowdown is None or self._at(cap_w).time <= 1 + metric.max_slowdown
+    def _allows(self, setting: float, metric: Metric) -> bool:
+        return metric.max_slowdown is None or self._at(setting).time <= 1 + metric.max_slowdown
 
-    def _at(self, cap_w: float) -> Prediction:
+    def _at(self, setting: float) -> Prediction:
         lowest, highest = self.points[0], self.points[-1]
-        if cap_w > highest.cap_w:
+        if setting > highest.setting:
             return replace(
                 highest,
-                cap_w=cap_w,
+                setting=setting,
                 period_rel_stderr=TUNING.curve_unknown_error,
                 energy_rel_stderr=TUNING.curve_unknown_error,
             )
-        if cap_w < lowest.cap_w:
-            far = math.log(lowest.cap_w / cap_w)
+        if setting < lowest.setting:
+            far = math.log(lowest.setting / setting)
             exponent, off = exponent_below(
-                [one.cap_w for one in self.points],
+                [one.setting for one in self.points],
                 [one.time for one in self.points],
                 [own_error(one.period_rel_stderr, self.baseline.period_rel_stderr) for one in self.points],
             )
             return replace(
                 lowest,
-                cap_w=cap_w,
+                setting=setting,
                 time=lowest.time * math.exp(exponent * far),
                 period_rel_stderr=math.hypot(lowest.period_rel_stderr, off * far),
                 energy_rel_stderr=TUNING.curve_unknown_error,
             )
-        exact = next((one for one in self.points if one.cap_w == cap_w), None)
-        return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
+        exact = next((one for one in self.points if one.setting == setting), None)
+        return exact or next(
+            _between(a, b, setting) for a, b in pairwise(self.points) if a.setting < setting < b.setting
+        )
 
 
-def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
-    way = math.log(cap_w / below.cap_w) / math.log(above.cap_w / below.cap_w)
+def _between(below: Prediction, above: Prediction, setting: float) -> Prediction:
+    way = math.log(setting / below.setting) / math.log(above.setting / below.setting)
     middle = 4 * way * (1 - way) * TUNING.curve_between_error
 
     def value(low: float, high: float) -> float:
@@ -185,7 +192,7 @@ def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
         return math.hypot((1 - way) * low + way * high, middle * math.log(high_value / low_value))
 
     return Prediction(
-        cap_w=cap_w,
+        setting=setting,
         energy=value(below.energy, above.energy),
         time=value(below.time, above.time),
         energy_rel_stderr=error(below.energy_rel_stderr, above.energy_rel_stderr, below.energy, above.energy),
@@ -209,7 +216,7 @@ def _against(baseline: Measurement, shown: Measurement) -> Prediction:
 def _over(baseline: Measurement, shown: Measurement) -> Prediction:
     """A measurement over the baseline, with its own errors alone."""
     return Prediction(
-        cap_w=max(shown.cap_w),
+        setting=max(shown.setting),
         energy=shown.energy_per_iteration_j / baseline.energy_per_iteration_j,
         time=shown.period_s / baseline.period_s,
         energy_rel_stderr=max(_LEAST, shown.energy_rel_stderr),

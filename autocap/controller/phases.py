@@ -25,12 +25,12 @@ class Exploring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What was decided is held. caps_w: watts per device, as far as the ceiling allows."""
+    """What was decided is held. settings: watts per device, as far as the ceiling allows."""
 
     exploration: Exploration
     hold: Hold
     decision: Kept
-    caps_w: tuple[float, ...]
+    settings: tuple[float, ...]
 
 
 class Observing:

@@ -117,22 +117,22 @@ def next_step(facts: Facts, now: Happened) -> Step:
             return Observe() if facts.observes else BeginSearch()
         # During a search.
         case Asked():
-            if now.cap_w is None:
+            if now.setting is None:
                 return _search_is_over(facts)
             if facts.baseline_old:
-                return _try_after_baseline(facts, now.cap_w, _OLD)
-            return TryCap(cap_w=now.cap_w)
+                return _try_after_baseline(facts, now.setting, _OLD)
+            return TryCap(setting=now.setting)
         case TrialEnded():
             return _search_is_over(facts) if facts.is_blind else AskForCap()
         case SearchReopened():
             return AskForCap()
         case SavingsSpent():
-            return TryCap(cap_w=now.cap_w, announced=True)
+            return TryCap(setting=now.setting, announced=True)
         case Doubted():
-            return _try_after_baseline(facts, now.cap_w, now.why)
+            return _try_after_baseline(facts, now.setting, now.why)
         case BaselineAgainEnded():
             if now.then_w is not None:
-                return TryCap(cap_w=now.then_w)  # compared with the one before, where this one failed
+                return TryCap(setting=now.then_w)  # compared with the one before, where this one failed
             return AskForCap() if now.failed is None else KeepNone(why=now.failed, unsure=True)
         case JobSeemsChanged():
             if now.then_w is None or now.sure:
@@ -145,7 +145,7 @@ def next_step(facts: Facts, now: Happened) -> Step:
             return NextWindow()
         case Judged():
             if now.runner_up_w is not None:
-                return ConfirmBest(cap_w=now.runner_up_w)
+                return ConfirmBest(setting=now.runner_up_w)
             return KeepConfirmed() if now.ruling is Ruling.BETTER else KeepNone(why=now.why, unsure=True)
         case Decided():
             return BalanceGpus() if now.balances else Hold(decision=now.decision)
@@ -158,7 +158,7 @@ def next_step(facts: Facts, now: Happened) -> Step:
             if now.wanted is None:
                 return HoldAsBefore()
             if isinstance(now.wanted, TryOut):
-                return _try_after_baseline(facts, now.wanted.cap_w, _STRATEGY)
+                return _try_after_baseline(facts, now.wanted.setting, _STRATEGY)
             return now.wanted
         # At any time.
         case CeilingMoved():
@@ -179,10 +179,10 @@ def _no_baseline(facts: Facts, why: str) -> Step:
     return ResetAndWait(why=f"{why}; waiting for steady activity again")
 
 
-def _try_after_baseline(facts: Facts, cap_w: float, why: str) -> Step:
+def _try_after_baseline(facts: Facts, setting: float, why: str) -> Step:
     """Try the cap, and measure the baseline again before; not where the limits without a cap are others by now, as that
     would be another baseline."""
-    return BaselineAgain(then_w=cap_w, why=why) if facts.baseline_holds else TryCap(cap_w=cap_w)
+    return BaselineAgain(then_w=setting, why=why) if facts.baseline_holds else TryCap(setting=setting)
 
 
 def _search_is_over(facts: Facts) -> Step:
@@ -192,14 +192,14 @@ def _search_is_over(facts: Facts) -> Step:
 
 
 def _recommended(facts: Facts, now: Recommended) -> Step:
-    is_none = now.cap_w is None or now.is_no_cap  # none to recommend, or to stay without one is recommended
+    is_none = now.setting is None or now.is_no_cap  # none to recommend, or to stay without one is recommended
     if is_none and facts.rough:
         return BaselineAgain(then_w=None, why=_ROUGH)
     if now.is_no_cap:
         return KeepNone(why=_ALREADY_BUDGET if facts.is_bound else _ALREADY, unsure=False)
-    if now.cap_w is None:
+    if now.setting is None:
         return KeepNone(why=_NONE_BETTER, unsure=facts.is_blind or facts.has_slowdown_limit)
-    return KeepConfirmed() if now.cap_w == facts.confirmed_w else ConfirmBest(cap_w=now.cap_w)
+    return KeepConfirmed() if now.setting == facts.confirmed_w else ConfirmBest(setting=now.setting)
 
 
 def _on_other_grid(now: GridChanged) -> Step:
@@ -238,11 +238,11 @@ def _under_ceiling(facts: Facts, moved: CeilingMoved) -> Step:
             return Continue() if moved.allowed else AskForCap()
         case During.SAVING_UP:  # nothing was measured yet, so that the strategy may as well be asked anew
             is_same = moved.allowed and not moved.other_grid
-            return TryCap(cap_w=moved.cap_w, announced=True) if is_same else AskForCap()
+            return TryCap(setting=moved.setting, announced=True) if is_same else AskForCap()
         case During.BASELINE_BEFORE_TRIAL:
             if not moved.allowed:
                 return AskForCap()
-            return Continue() if facts.baseline_holds else TryCap(cap_w=moved.cap_w)
+            return Continue() if facts.baseline_holds else TryCap(setting=moved.setting)
         case During.BASELINE_ALONE:
             return Continue() if facts.baseline_holds else AskForCap()
         case During.CONFIRMATION:

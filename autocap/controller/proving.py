@@ -40,17 +40,17 @@ class Proving:
             return
         if not self._may or period_s is None or metered.paused:
             return
-        cap_w = self._cap_w()
-        if cap_w is None:
+        setting = self._cap_w()
+        if setting is None:
             return
         self._may = False
         lasts_s = max(TUNING.period_trial_cycles * period_s, TUNING.period_trial_least_s)
         self._until_s = metered.t_s + self._sensor.settle_s + min(lasts_s, TUNING.period_trial_most_s)
         self._context.warn(
-            f"a period of {period_s:.3g} s shows in the power that a faster load could feign: a trial at {cap_w:g} W, "
-            f"of {self._until_s - metered.t_s:.0f} s at most, tells them apart"
+            f"a period of {period_s:.3g} s shows in the power that a faster load could feign: a trial at "
+            f"{setting:g} W, of {self._until_s - metered.t_s:.0f} s at most, tells them apart"
         )
-        self._context.set(self._context.every(cap_w))
+        self._context.set(self._context.every(setting))
 
     def end(self) -> None:
         """Have the limits found on arrival hold again."""
@@ -74,5 +74,5 @@ class Proving:
         if self._draw_w is None:
             return None
         most_w = TUNING.period_trial_below_draw * self._draw_w
-        below = [cap_w for cap_w in self._grid if cap_w <= most_w and self._context.allows(cap_w)]
+        below = [setting for setting in self._grid if setting <= most_w and self._context.allows(setting)]
         return max(below, default=None)

@@ -18,9 +18,9 @@ from autocap.records import Cost, Measurement, same_limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Hold another cap, of which nothing is to be confirmed. cap_w: for all devices, watts."""
+    """Hold another cap, of which nothing is to be confirmed. setting: for all devices, watts."""
 
-    cap_w: float
+    setting: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Confirm:
     save from nothing. metric: by which that is judged.
     """
 
-    cap_w: float
+    setting: float
     window_error: float
     metric: Metric
 
@@ -38,7 +38,7 @@ class Confirm:
 class TryOut:
     """A cap, watts, is worth a trial."""
 
-    cap_w: float
+    setting: float
 
 
 class Ranking:
@@ -64,30 +64,30 @@ class Ranking:
 
     def move(self, held_w: float, *, known_only: bool) -> Move | Confirm | None:
         """To which cap; `None` where the one that is held is to stay. known_only: none is to be confirmed now."""
-        caps_w = [*(one.cap_w for one in self._curve.points if one.cap_w < self._limit_w), self._limit_w]
-        allowed = [cap_w for cap_w in caps_w if self._is_allowed(cap_w)]
-        ready = [cap_w for cap_w in allowed if self._is_known(cap_w)]
+        settings = [*(one.setting for one in self._curve.points if one.setting < self._limit_w), self._limit_w]
+        allowed = [setting for setting in settings if self._is_allowed(setting)]
+        ready = [setting for setting in allowed if self._is_known(setting)]
         best_w = min(allowed, key=self._value, default=held_w)
         if not known_only and best_w not in ready and self._is_worth(held_w, best_w, confirmed=False):
             return self.confirming(best_w)
         best_w = min(ready, key=self._value, default=held_w)
-        stays = any(same_limit(held_w, cap_w) for cap_w in ready)
+        stays = any(same_limit(held_w, setting) for setting in ready)
         if same_limit(best_w, held_w) or (stays and not self._is_worth(held_w, best_w, confirmed=True)):
             return None
-        return Move(cap_w=best_w)
+        return Move(setting=best_w)
 
-    def confirming(self, cap_w: float) -> Confirm:
+    def confirming(self, setting: float) -> Confirm:
         """How a cap, watts, is to be confirmed: by the value in force, or by a usual one where it saves more, as what
         is better there is worth holding at other values by what it has shown."""
-        shown = self._curve.expected(cap_w)
+        shown = self._curve.expected(setting)
         by = {1 - metric.cost(shown, self._baseline).value: metric for metric in (self._metric, self._usual)}
         saves = max(by)
         error = min(max(saves / TUNING.follow_clear_sigmas, TUNING.follow_finest_error), TUNING.follow_coarsest_error)
-        return Confirm(cap_w=cap_w, window_error=error, metric=by[saves])
+        return Confirm(setting=setting, window_error=error, metric=by[saves])
 
     def gain(self, held_w: float, other_w: float) -> Cost:
         """What another cap saves, with its standard error."""
-        held, other = (self._metric.cost(self._own(cap_w), self._baseline) for cap_w in (held_w, other_w))
+        held, other = (self._metric.cost(self._own(setting), self._baseline) for setting in (held_w, other_w))
         both = 2 * self._curve.alike(held_w, other_w) * held.stderr * other.stderr
         stderr = math.sqrt(max(0.0, held.stderr**2 + other.stderr**2 - both))
         return Cost(value=held.value - other.value, stderr=stderr)
@@ -99,36 +99,36 @@ class Ranking:
             costs += self._per_second * lasts_s * max(0.0, 1 - self._value(other_w))
         return gain.value > max(gain.stderr, costs)
 
-    def _value(self, cap_w: float) -> float:
-        if cap_w not in self._values:
-            self._values[cap_w] = self._metric.cost(self._curve.expected(cap_w), self._baseline).value
-        return self._values[cap_w]
+    def _value(self, setting: float) -> float:
+        if setting not in self._values:
+            self._values[setting] = self._metric.cost(self._curve.expected(setting), self._baseline).value
+        return self._values[setting]
 
-    def _is_limit(self, cap_w: float) -> bool:
-        return same_limit(cap_w, self._limit_w)
+    def _is_limit(self, setting: float) -> bool:
+        return same_limit(setting, self._limit_w)
 
-    def _is_allowed(self, cap_w: float) -> bool:
+    def _is_allowed(self, setting: float) -> bool:
         """Whether a cap may be held, as far as that is known; of one that is to be confirmed that will show."""
         most = self._metric.max_slowdown
-        if self._is_limit(cap_w) or most is None:
+        if self._is_limit(setting) or most is None:
             return True
-        shown = self._curve.expected(cap_w)
-        sigmas = TUNING.follow_allowed_sigmas if self._is_known(cap_w) else 0.0
+        shown = self._curve.expected(setting)
+        sigmas = TUNING.follow_allowed_sigmas if self._is_known(setting) else 0.0
         return shown.period_s * (1 + sigmas * shown.period_rel_stderr) <= self._baseline.period_s * (1 + most)
 
-    def _is_known(self, cap_w: float) -> bool:
+    def _is_known(self, setting: float) -> bool:
         """Whether a cap may be held at once: the limit itself, and one that was confirmed and is better than that at
         this value as well."""
-        if self._is_limit(cap_w) or self._confirmed is None:
+        if self._is_limit(setting) or self._confirmed is None:
             return True
-        return any(same_limit(cap_w, one_w) for one_w in self._confirmed) and self._value(cap_w) < 1
+        return any(same_limit(setting, one_w) for one_w in self._confirmed) and self._value(setting) < 1
 
-    def _own(self, cap_w: float) -> Measurement:
+    def _own(self, setting: float) -> Measurement:
         """What a cap should show, with its own errors alone."""
         base = self._baseline
-        if same_limit(cap_w, self._curve.baseline_w):
+        if same_limit(setting, self._curve.baseline_w):
             return base
-        shown = self._curve.expected(cap_w)
+        shown = self._curve.expected(setting)
         return replace(
             shown,
             period_rel_stderr=_without(shown.period_rel_stderr, base.period_rel_stderr),

@@ -13,12 +13,12 @@ from autocap.records import Measurement, Trial, TrialState, same_limits
 class Remembered:
     """cap_w: the common cap, watts. at_cap: what it showed then; baseline: what the limits found on arrival did."""
 
-    cap_w: float
+    setting: float
     at_cap: Measurement
     baseline: Measurement
 
     @classmethod
-    def of(cls, cap_w: float | None, history: Sequence[Trial], original_w: tuple[float, ...]) -> "Remembered | None":
+    def of(cls, setting: float | None, history: Sequence[Trial], original_w: tuple[float, ...]) -> "Remembered | None":
         """What the trials of earlier runs, oldest first, say of a cap, watts; `None` where they miss that cap, or the
         limits that were found on arrival now."""
         known: dict[float, Measurement] = {}
@@ -28,11 +28,11 @@ class Remembered:
                 and trial.measurement is not None
                 and not trial.measurement.is_relative
             ):
-                known[trial.cap_w] = trial.measurement
-        arrival = [one for one in known.values() if same_limits(one.cap_w, original_w)]
-        if cap_w is None or cap_w not in known or not arrival or len(known[cap_w].cap_w) != len(original_w):
+                known[trial.setting] = trial.measurement
+        arrival = [one for one in known.values() if same_limits(one.setting, original_w)]
+        if setting is None or setting not in known or not arrival or len(known[setting].setting) != len(original_w):
             return None
-        return cls(cap_w=cap_w, at_cap=known[cap_w], baseline=arrival[-1])
+        return cls(setting=setting, at_cap=known[setting], baseline=arrival[-1])
 
     def doubt(self, seen: Measurement) -> str | None:
         """What is another now at the cap, as `+12 % time`; `None` where the job does what it did."""

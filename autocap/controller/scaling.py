@@ -16,15 +16,15 @@ _CERTAIN = 1e-6  # an error: nothing is
 
 
 def exponent_below(
-    caps_w: Sequence[float], times: Sequence[float], rel_stderrs: Sequence[float]
+    settings: Sequence[float], times: Sequence[float], rel_stderrs: Sequence[float]
 ) -> tuple[float, float]:
     """Of time against 1/cap, below the lowest of some caps, watts, ascending, at which an iteration takes these times,
     in any unit, with these relative standard errors; and its own standard error. 1, as of compute-bound work, where
     they say nothing of it."""
-    near = bisect_left(caps_w, TUNING.low_exponent_near * caps_w[0])
-    if near == len(caps_w):
+    near = bisect_left(settings, TUNING.low_exponent_near * settings[0])
+    if near == len(settings):
         return TUNING.low_exponent_usual, math.hypot(TUNING.low_exponent_off, TUNING.low_exponent_unusual)
-    way = math.log(caps_w[near] / caps_w[0])
+    way = math.log(settings[near] / settings[0])
     seen = math.log(times[0] / times[near]) / way
     noise = max(_CERTAIN, math.hypot(rel_stderrs[0], rel_stderrs[near]) / way)
     share = TUNING.low_exponent_unusual**2 / (TUNING.low_exponent_unusual**2 + noise**2)

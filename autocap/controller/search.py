@@ -122,17 +122,17 @@ class Search:
         told = tuple(replace(trial, measurement=shown) for trial, shown in zip(self.known.told, wide, strict=True))
         self.known = replace(self.known, told=told)
 
-    def withdraw(self, cap_w: float) -> None:
+    def withdraw(self, setting: float) -> None:
         """Whatever was measured of a cap was wrong: the strategy goes on from all but that. Trials that it has cut
         short count as they are, with their larger errors."""
-        wrong = {bounded.worse_than(cap_w)}
-        kept = (trial for trial in self.known.told if trial.cap_w != cap_w or trial.measurement is None)
+        wrong = {bounded.worse_than(setting)}
+        kept = (trial for trial in self.known.told if trial.setting != setting or trial.measurement is None)
         self.known = replace(self.known, told=tuple(bounded.as_now(trial, wrong) for trial in kept))
 
     def restrict(self, most_w: float) -> bool:
         """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps. Where it is below the
         baseline's own limit, it stands for that; but one that has moved by a watt or two upward does not."""
-        before_w, highest_w = self.top_w or 0.0, max(self.first.cap_w)
+        before_w, highest_w = self.top_w or 0.0, max(self.first.setting)
         ceiling_w: float | None = before_w if before_w <= most_w < (1 + TUNING.ceiling_same) * before_w else most_w
         if highest_w <= most_w or same_limit(highest_w, most_w):
             ceiling_w = None
@@ -141,30 +141,30 @@ class Search:
 
     def note(self, shown: Measurement) -> None:
         """Take in what a cap has shown while it was held, outside of any trial."""
-        held = latest((*self.known.held, self.at_first(shown)), lambda one: max(one.cap_w))
+        held = latest((*self.known.held, self.at_first(shown)), lambda one: max(one.setting))
         self.known = replace(self.known, held=held)
 
     def note_closely(self, shown: Measurement) -> None:
         """The same of a close look: without a baseline that was measured anew, whose error would come to that of each
         of many. It stands for what was seen there or beside it before; what is of the baseline's own limits makes that
         a better one."""
-        cap_w = max(shown.cap_w)
+        setting = max(shown.setting)
         if shown.period_rel_stderr <= TUNING.held_close_error:
-            self.known = replace(self.known, looked_s={**self.known.looked_s, cap_w: shown.start_s})
-        if same_limits(shown.cap_w, self.first.cap_w):
+            self.known = replace(self.known, looked_s={**self.known.looked_s, setting: shown.start_s})
+        if same_limits(shown.setting, self.first.setting):
             first = pool([self.first, shown])
             self.known = replace(self.known, first=first, baseline=first)
         else:
-            others = (one for one in self.known.close if abs(max(one.cap_w) - cap_w) > TUNING.held_beside * cap_w)
+            others = (one for one in self.known.close if abs(max(one.setting) - setting) > TUNING.held_beside * setting)
             self.known = replace(self.known, close=(*others, shown))
 
-    def is_close(self, cap_w: float, since_s: float) -> bool:
+    def is_close(self, setting: float, since_s: float) -> bool:
         """Whether a cap, watts, was looked at closely since then."""
-        return self.known.looked_s.get(cap_w, -math.inf) >= since_s
+        return self.known.looked_s.get(setting, -math.inf) >= since_s
 
-    def knows(self, cap_w: float, error: float) -> bool:
+    def knows(self, setting: float, error: float) -> bool:
         """Whether the time at a cap, watts, is known to a relative error, the baseline's apart."""
-        return bool(self.seen) and self.curve.own_error(cap_w) <= error
+        return bool(self.seen) and self.curve.own_error(setting) <= error
 
     @property
     def curve(self) -> KnownCurve:
@@ -204,7 +204,7 @@ class Search:
 
     def _knows_ceiling(self, ceiling_w: float) -> bool:
         """Whether what is known of a ceiling, watts, does to compare caps with it; or nothing more is to be had."""
-        if any(abs(trial.cap_w - ceiling_w) <= TUNING.ceiling_same / 2 * ceiling_w for trial in self.known.told):
+        if any(abs(trial.setting - ceiling_w) <= TUNING.ceiling_same / 2 * ceiling_w for trial in self.known.told):
             return True
         return self.curve.own_errors(ceiling_w) <= TUNING.ceiling_curve_error
 
@@ -227,11 +227,11 @@ class Search:
         self._problem = now
         return self._strategy
 
-    def rules(self, cap_w: float, usual: ProbeRules) -> ProbeRules:
+    def rules(self, setting: float, usual: ProbeRules) -> ProbeRules:
         """When the trial of a cap ends, given when one does that the strategy has no rule of its own for."""
         if self._strategy.trial_length is not None:
             return usual.lasting(self._strategy.trial_length)
-        if not self.measured(cap_w):
+        if not self.measured(setting):
             return usual
         return replace(usual, target_stderr=TUNING.trial_repeat_error * usual.target_stderr)
 
@@ -258,12 +258,12 @@ class Search:
             trial
             for trial in self.known.complete
             if trial.measurement is not None
-            and trial.cap_w > max(refused)
+            and trial.setting > max(refused)
             and (trial.cost or 0.0) + (_SURE * (trial.cost_stderr or 0.0) if trial.measurement.is_relative else 0.0) < 1
             and self.metric.allows(trial.measurement, self.first)
         ]
         best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)
-        return None if best is None else best.cap_w
+        return None if best is None else best.setting
 
     def expectation(self) -> str | None:
         """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
@@ -278,9 +278,9 @@ class Search:
         """How many trials the strategy is likely to need; `None` where it does not say."""
         return self._strategy.expected_trials
 
-    def measured(self, cap_w: float) -> bool:
+    def measured(self, setting: float) -> bool:
         """Whether a trial of that cap was completed."""
-        return any(trial.cap_w == cap_w for trial in self.known.complete)
+        return any(trial.setting == setting for trial in self.known.complete)
 
     def cost(self, measurement: Measurement) -> Cost:
         """The metric against the baseline as it was measured last."""
@@ -305,17 +305,17 @@ class Search:
         if self.metric.forbids(measurement, self.baseline, self._sigmas):
             ratio, _ = slowdown(measurement, self.baseline)
             return f"{100 * (ratio - 1):.1f} % slower, {100 * (self.metric.max_slowdown or 0):g} % allowed"
-        cap_w, most_w = max(measurement.cap_w), self.top_w or math.inf
-        if cap_w == self.top_w:
+        setting, most_w = max(measurement.setting), self.top_w or math.inf
+        if setting == self.top_w:
             return None  # all others are held against it
         versus = self.metric.versus(measurement, self.baseline)
         if self.top_w is None and versus.value - self._sigmas * versus.stderr > 1:
             return bounded.WORSE
         for trial in self.known.complete:
-            if trial.cap_w == cap_w or trial.cap_w > most_w:
+            if trial.setting == setting or trial.setting > most_w:
                 continue  # a repeat is pooled with its first trial; and what is above a ceiling may not hold
-            if self.metric.max_slowdown is not None and trial.cap_w < cap_w:
+            if self.metric.max_slowdown is not None and trial.setting < setting:
                 continue  # a lower cap may yet turn out to be too slow
             if cost.value - (trial.cost or 0.0) > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr or 0.0):
-                return bounded.worse_than(trial.cap_w)
+                return bounded.worse_than(trial.setting)
         return None

@@ -13,7 +13,7 @@ class SearchDuration:
     def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:
         self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
         self._settle_s, self._iteration_s = settle_s, search.first.period_s
-        self._balances = config.per_gpu and len(search.first.cap_w) > 1
+        self._balances = config.per_gpu and len(search.first.setting) > 1
         self._iterations_s = (config.min_batches + TUNING.trial_edge_iterations) * self._iteration_s
         self._trial_s = settle_s + self._iterations_s  # at least
 

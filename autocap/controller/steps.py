@@ -34,9 +34,9 @@ class SearchSetUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The strategy was asked for the next cap. cap_w: watts; `None` where its search is over."""
+    """The strategy was asked for the next cap. setting: watts; `None` where its search is over."""
 
-    cap_w: float | None
+    setting: float | None
 
 
 class TrialEnded:
@@ -45,16 +45,16 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsSpent:
-    """The time that the job had saved up ran out before a trial told anything. cap_w: of the trial, watts."""
+    """The time that the job had saved up ran out before a trial told anything. setting: of the trial, watts."""
 
-    cap_w: float
+    setting: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubted:
-    """What was measured of a cap may be wrong. cap_w: watts. why: in a sentence."""
+    """What was measured of a cap may be wrong. setting: watts. why: in a sentence."""
 
-    cap_w: float
+    setting: float
     why: str
 
 
@@ -83,10 +83,10 @@ class JobSeemsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommended:
-    """The strategy was asked for the cap to keep. cap_w: watts; `None` where none was measured that may be kept.
+    """The strategy was asked for the cap to keep. setting: watts; `None` where none was measured that may be kept.
     is_no_cap: it is the limit that holds without one."""
 
-    cap_w: float | None
+    setting: float | None
     is_no_cap: bool = False
 
 
@@ -144,12 +144,12 @@ class During(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingMoved:
-    """The ceiling of a budget has moved. cap_w: that is tried, or is to be next, watts. allowed: that cap, or what else
+    """The ceiling of a budget has moved. setting: that is tried, or is to be next. allowed: that one, or what else
     is under way, still is. other_grid: other caps may be asked for than before. other_limits: other limits hold without
     a cap. may_search_on: the last search ended in KeepByCurve, and better caps may lie above the ceiling of then."""
 
     during: During
-    cap_w: float = 0.0
+    setting: float = 0.0
     allowed: bool = True
     other_grid: bool = False
     other_limits: bool = True
@@ -230,9 +230,9 @@ class AskForBest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryCap:
-    """Try the cap, once the job has saved up what that costs. cap_w: watts. announced: it was said already."""
+    """Try the cap, once the job has saved up what that costs. setting: watts. announced: it was said already."""
 
-    cap_w: float
+    setting: float
     announced: bool = False
 
 
@@ -246,9 +246,9 @@ class BaselineAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmBest:
-    """Measure the cap in turn with the baseline. cap_w: watts."""
+    """Measure the cap in turn with the baseline. setting: watts."""
 
-    cap_w: float
+    setting: float
 
 
 class NextWindow:

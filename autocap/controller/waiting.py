@@ -65,7 +65,7 @@ class Waiting:
     def begin(self) -> None:
         """The first sample has come."""
         if self._remembered is not None:
-            self._context.set(self._context.every(self._remembered.cap_w))
+            self._context.set(self._context.every(self._remembered.setting))
         self.again()
 
     def again(self) -> None:
@@ -75,7 +75,7 @@ class Waiting:
     def limited(self) -> None:
         """Other limits hold where no cap is tried."""
         self._proving.end()
-        if self._remembered is not None and not self._context.allows(self._remembered.cap_w):
+        if self._remembered is not None and not self._context.allows(self._remembered.setting):
             self._remembered = None
         if self._remembered is None:
             self._context.set(self._context.uncapped_w)
@@ -149,7 +149,7 @@ class Waiting:
             self.baseline = rough(remembered.baseline_beside(seen))
             return RoughBaseline()
         if doubt is not None:
-            self._context.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")
+            self._context.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.setting:g} W")
         self.insist()
         self._context.set(self._context.uncapped_w)
         self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s

@@ -1,7 +1,7 @@
 """How an event is declared, and what the log calls it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar, dataclass_transform
 
 
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Event)
 KINDS: dict[str, type[Event]] = {}  # by name: those of every module that was imported
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def event(name: str, begins: str | None = None) -> Callable[[type[T]], type[T]]:
     """Makes a class a frozen record, which the log calls by this name, whatever becomes of the class's. Raises
     ValueError for a name that is taken."""

@@ -1,6 +1,9 @@
 """What is announced of prices and carbon that change: the value in force, and the caps that follow it."""
 
+from dataclasses import field
+
 from autocap.events.base import Event, event
+from autocap.records import CAPS_W
 
 
 @event("sourced")
@@ -34,7 +37,7 @@ class Followed(Event):
     """Other caps hold from now on, watts per device, because of the value in force. gain: what that should save, of
     what an iteration at the limits found on arrival costs or emits at that value; 0.01 is one per cent."""
 
-    caps_w: tuple[float, ...]
+    settings: tuple[float, ...] = field(metadata=CAPS_W)
     kind: str
     value: float
     gain: float

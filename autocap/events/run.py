@@ -1,13 +1,13 @@
 """What is announced of any run: how it began, what it runs on, the states and caps it went through, how it ended."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Self
 
 from autocap.config.option import TakenSetting
 from autocap.events.base import Event, event
 from autocap.metrics import NO_RATES, Metric, Rates
-from autocap.records import GpuInfo
+from autocap.records import CAP_W, GpuInfo
 
 JOB_ENDED, BLOCK_ENDED = "the job ended", "the tuned block ended"  # what a `ended_because` says where nothing else did
 ASKED = "a signal asked for the end"
@@ -120,14 +120,14 @@ class Remembered(Event):
     """What earlier runs of the same job on such devices have shown, and this one begins from.
 
     key: by which `autocap memory show` shows it. runs: how many they were. age_s: seconds since the last of them began.
-    cap_w: the common cap that is the best of this run's by its metric, watts, `None` where none is known to be better
+    setting: the common cap that is the best of this run's by its metric, watts, `None` where none is known to be better
     than the limits found on arrival.
     """
 
     key: str
     runs: int
     age_s: float
-    cap_w: float | None
+    setting: float | None = field(metadata=CAP_W)
 
 
 @event("node_metered")
@@ -176,7 +176,7 @@ class StateEntered(Event):
 class CapSet(Event):
     """A limit was requested of every device, watts; `None` per device would mean unknown and does not occur."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
 
 
 @event("tally")

@@ -1,7 +1,9 @@
 """What is announced of a search: the baseline, each trial, what is predicted and what is decided, caps per GPU too."""
 
+from dataclasses import field
+
 from autocap.events.base import Event, event
-from autocap.records import Measurement, Prediction, Trial
+from autocap.records import CAP_W, CAPS_W, Measurement, Prediction, Trial
 
 
 @event("baseline_measured")
@@ -25,7 +27,7 @@ class BaselineRefined(Event):
 class TrialStarted(Event):
     """expected: how many trials the search is likely to take in all; `None` where that is not known."""
 
-    cap_w: float
+    setting: float = field(metadata=CAP_W)
     expected: int | None = None
 
 
@@ -40,7 +42,7 @@ class TrialEnded(Event):
 class TrialWithdrawn(Event):
     """What the trials of a common cap, watts, have shown since the search began at since_s does not count any more."""
 
-    cap_w: float
+    setting: float = field(metadata=CAP_W)
     since_s: float
     reason: str
 
@@ -56,21 +58,21 @@ class Predicted(Event):
 class WouldTry(Event):
     """Under --observe: the caps that a search would have begun with, watts."""
 
-    caps_w: tuple[float, ...]
+    settings: tuple[float, ...] = field(metadata=CAPS_W)
 
 
 @event("decided")
 class Decided(Event):
     """The end of CONFIRMING: what is held from here on, and why.
 
-    cap_w: the common cap that is kept, `None` when the limit found on arrival is put back; where a cap per GPU was
+    setting: the common cap that is kept, `None` when the limit found on arrival is put back; where a cap per GPU was
     looked at again, the highest of them, and `measurement` has each.
     confirmed, measurement, baseline: how the cap fared in interleaved windows; `None` where none was tried.
     expected: what the strategy expected of it and of the best cap, `None` where it does not say. cut_short: the job, or
     its tuning, ended before the search did, or was about to.
     """
 
-    cap_w: float | None
+    setting: float | None = field(metadata=CAP_W)
     confirmed: bool
     reason: str
     measurement: Measurement | None = None
@@ -88,7 +90,7 @@ class PerGpuTried(Event):
     they could not be measured to the end.
     """
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     accepted: bool
     reason: str
     cost: float | None = None
@@ -105,7 +107,7 @@ class PerGpuDecided(Event):
     common cap was confirmed against the baseline.
     """
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     kept: bool
     reason: str
     measurement: Measurement | None = None

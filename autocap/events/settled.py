@@ -48,7 +48,7 @@ def _refined(events: list[Event], refined: BaselineRefined) -> list[Event]:
 def _without(event: Event, withdrawn: TrialWithdrawn) -> Event:
     if not isinstance(event, TrialEnded) or event.t_s < withdrawn.since_s:
         return event
-    if event.trial.cap_w != withdrawn.cap_w or event.trial.measurement is None:
+    if event.trial.setting != withdrawn.setting or event.trial.measurement is None:
         return event
     return replace(event, trial=failed(event.trial, f"does not count: {withdrawn.reason}"))
 

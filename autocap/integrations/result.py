@@ -71,7 +71,7 @@ class Result(Summary):
                     m.duration_s,
                 )
             found = (trial.cost, trial.cost_stderr, trial.energy_pct, trial.time_pct)
-            yield max(trial.cap_w), trial.state.value, trial.reason, *found, *measured
+            yield max(trial.setting), trial.state.value, trial.reason, *found, *measured
 
 
 _COLUMNS = [

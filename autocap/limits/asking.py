@@ -91,7 +91,7 @@ class Asking:
         self._asked_w = None
         return True
 
-    def request(self, cap_w: float, before_again: Callable[[], object], *, alone: bool = True) -> None:
+    def request(self, setting: float, before_again: Callable[[], object], *, alone: bool = True) -> None:
         """Raises as `LimitPort.set_limit_w`; LimitIgnored only once it was asked for again and again, LimitClamped once
         it was twice: some drivers now and then take another limit than the one that was asked for. before_again: called
         before each of the former. alone: wait until it is enforced."""
@@ -100,7 +100,7 @@ class Asking:
         clamped: LimitClamped | None = None
         while True:
             try:
-                ask(self._uuid, cap_w)
+                ask(self._uuid, setting)
                 return
             except LimitIgnored as error:
                 if clamped is not None and same_limit(error.found_w, clamped.found_w):
@@ -115,7 +115,7 @@ class Asking:
                     raise
                 clamped = error
             finally:
-                self._asked(cap_w)
+                self._asked(setting)
 
     def has_made(self, there_w: float, listen: Callable[[], object]) -> bool:
         """Whether a limit is what the device has made of ours. Before that is believed the first time, ours is asked

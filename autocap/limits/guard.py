@@ -15,7 +15,7 @@ class Actuator(ABC):
     renewable = False
 
     @abstractmethod
-    def set_caps(self, caps_w: Sequence[float]) -> None:
+    def set_caps(self, settings: Sequence[float]) -> None:
         """Request a cap of each device, watts, and see that it holds.
 
         Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
@@ -77,10 +77,10 @@ class LimitGuard(Actuator):
         """Request the limits that are there already: what is not permitted shows before a cap is tried. Raises as
         `set_caps`."""
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
-        if len(caps_w) != len(self.original_w):
-            raise ValueError(f"{len(caps_w)} caps for {len(self.original_w)} guarded devices")
-        self._set(tuple(map(float, caps_w)))
+    def set_caps(self, settings: Sequence[float]) -> None:
+        if len(settings) != len(self.original_w):
+            raise ValueError(f"{len(settings)} caps for {len(self.original_w)} guarded devices")
+        self._set(tuple(map(float, settings)))
 
     @abstractmethod
     def restore(self) -> Sequence[Restored]: ...
@@ -91,7 +91,7 @@ class LimitGuard(Actuator):
         raise NotImplementedError
 
     @abstractmethod
-    def _set(self, caps_w: tuple[float, ...]) -> None:
+    def _set(self, settings: tuple[float, ...]) -> None:
         """As `set_caps`, of as many as there are devices."""
 
     @abstractmethod

@@ -87,7 +87,7 @@ class GuardedLimit:
         self._require_ours(listen)
         self._request(original_w, listen)
 
-    def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
+    def set_w(self, setting: float, listen: Callable[[], None]) -> None:
         """Journal the cap and tell the watchdog, then request it; `see_w` is to follow.
 
         listen: hear from the watchdog, which updates `maybe_original`; or have another one, which knows the entry.
@@ -95,24 +95,24 @@ class GuardedLimit:
         """
         if self._entry.original_w is None:
             raise self._unknown()
-        if not self._save(self._entry.before_set(cap_w, self._require_ours(listen))):
+        if not self._save(self._entry.before_set(setting, self._require_ours(listen))):
             listen()
         self.settled = False
         self.maybe_original = False  # of which the entry knows; what is heard from here on may come after the set
-        self._request(cap_w, listen, alone=False)
+        self._request(setting, listen, alone=False)
         if self._entry.next_w is not None:  # unless the device has made another limit of it
             self._save(self._entry.after_set())
 
-    def see_w(self, cap_w: float, listen: Callable[[], None]) -> None:
+    def see_w(self, setting: float, listen: Callable[[], None]) -> None:
         """See that the cap that was set is enforced; else ask for it once more. Raises as `set_w`."""
         original_w = self._entry.original_w
-        is_found = original_w is not None and same_limit(cap_w, original_w)
-        if self._limits.is_enforced(self._entry.uuid, cap_w) or is_found:
+        is_found = original_w is not None and same_limit(setting, original_w)
+        if self._limits.is_enforced(self._entry.uuid, setting) or is_found:
             return  # a baseline's limit may have been no more enforced when we came
         listen()
         requested_w = self._require_ours(listen)
-        if requested_w is None or same_limit(requested_w, cap_w):  # else it is what the device has made of it
-            self._request(cap_w, listen)
+        if requested_w is None or same_limit(requested_w, setting):  # else it is what the device has made of it
+            self._request(setting, listen)
 
     def look(self, listen: Callable[[], None]) -> None:
         """Once a beat: take in what the device has made of the limit that was asked for last. What fails, and that a
@@ -210,14 +210,14 @@ class GuardedLimit:
         default_w = self._limits.default_w(self._entry.uuid)
         return default_w is not None and same_limit(requested_w, default_w)
 
-    def _request(self, cap_w: float, listen: Callable[[], None], *, alone: bool = True) -> None:
+    def _request(self, setting: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
         self.reloads = self._limits.reloads
         try:
-            self._asking.request(cap_w, lambda: self._require_ours(listen), alone=alone)
+            self._asking.request(setting, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:
-            if original_w is None or not same_limit(cap_w, original_w):
+            if original_w is None or not same_limit(setting, original_w):
                 self._adopt()
                 raise
             # The baseline's limit, which was no more enforced when we came.
@@ -226,11 +226,11 @@ class GuardedLimit:
             if self._is_put_back(error.found_w):  # in the midst of it, as we were stopped; the next beat says so
                 return
             # A device that does not even take the limit found is left alone, whatever it makes of it at once.
-            is_found = original_w is not None and same_limit(cap_w, original_w) and isinstance(error, LimitClamped)
+            is_found = original_w is not None and same_limit(setting, original_w) and isinstance(error, LimitClamped)
             if not is_found and self._is_made_of_ours(error.found_w, listen):
                 return
             if isinstance(error, LimitOvertaken):
-                foreign = ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w)
+                foreign = ForeignLimit(uuid=uuid, expected_w=setting, found_w=error.found_w)
                 self._leave(foreign)
                 raise foreign from error
             self._adopt()

@@ -123,11 +123,11 @@ class Guardian(LimitGuard):
         self._begin_sets()
         self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
-    def _set(self, caps_w: tuple[float, ...]) -> None:
+    def _set(self, settings: tuple[float, ...]) -> None:
         """Each cap is journalled before it is set. A device that is left out keeps what it has."""
         self._begin_sets()
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
-            self._on_each(partial(self._carry_out, step, caps_w))
+            self._on_each(partial(self._carry_out, step, settings))
         if self._is_called_off:
             raise GuardError("the limits were put back while caps were being set")
         reloads = self._limits.reloads
@@ -174,10 +174,10 @@ class Guardian(LimitGuard):
             self._in_call[place].release()
 
     def _carry_out(
-        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], caps_w: tuple[float, ...], place: int
+        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], settings: tuple[float, ...], place: int
     ) -> None:
         try:
-            step(self._guarded[place], caps_w[place], self._exchange)
+            step(self._guarded[place], settings[place], self._exchange)
         except DeviceError:
             self.failed = place if self.failed is None else min(place, self.failed)
             raise

@@ -42,9 +42,9 @@ class PeerGuardian(LimitGuard):
         happened, self._put_back = self._put_back, False
         return happened
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
+    def set_caps(self, settings: Sequence[float]) -> None:
         with self._alone():
-            super().set_caps(caps_w)
+            super().set_caps(settings)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -125,7 +125,7 @@ def _pooled(measurements: Sequence[Measurement], scattered: bool) -> Measurement
     errors = BatchErrors.of(wider_t, wider_e, covariance)
     reasons = [m.reason for m in measurements if m.reason is not None]
     return Measurement(
-        cap_w=measurements[0].cap_w,
+        setting=measurements[0].setting,
         start_s=min(m.start_s for m in measurements),
         duration_s=duration_s,
         iterations=iterations,

@@ -215,7 +215,7 @@ def impossible(found: Measurement, other: Measurement) -> str | None:
     cap falls, nor slower as it rises, nor slower by far more than its cap falls."""
     time = ratios(found, other)["time"]
     margin = max(TUNING.changed_least, TUNING.changed_sigmas * time.stderr / time.value)
-    fall = max(other.cap_w) / max(found.cap_w)
+    fall = max(other.setting) / max(found.setting)
     least, most = sorted((1.0, fall**TUNING.impossible_exponent))
     if fall != 1 and not least * (1 - margin) <= time.value <= most * (1 + margin):
         return f"{beside(found, other)}, which no card does"
@@ -225,7 +225,7 @@ def impossible(found: Measurement, other: Measurement) -> str | None:
 def beside(found: Measurement, other: Measurement) -> str:
     """How many times as long an iteration takes as at another cap."""
     ratio = found.period_s / other.period_s
-    return f"an iteration at {max(found.cap_w):g} W takes {ratio:.2f} times as long as at {max(other.cap_w):g} W"
+    return f"an iteration at {max(found.setting):g} W takes {ratio:.2f} times as long as at {max(other.setting):g} W"
 
 
 def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:

@@ -49,11 +49,11 @@ class Metering:
         self._energy, self._pauses = EnergyMeter(), PauseWatch()
         self._node_stamp_s: float | None = None
 
-    def meter(self, sample: Sample, marks: Sequence[Mark], kind: str, caps_w: tuple[float, ...]) -> Metered:
-        """Take in the next sample and its marks. kind: of the progress that made them. caps_w: at which the job
+    def meter(self, sample: Sample, marks: Sequence[Mark], kind: str, settings: tuple[float, ...]) -> Metered:
+        """Take in the next sample and its marks. kind: of the progress that made them. settings: at which the job
         trains, watts."""
         self._energy.add(sample)
-        self._pauses.add(sample, marks, kind, caps_w)
+        self._pauses.add(sample, marks, kind, settings)
         return Metered(
             sample=sample,
             marks=marks,

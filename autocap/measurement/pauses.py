@@ -32,17 +32,17 @@ class PauseWatch:
         self._times: deque[float] = deque(maxlen=TUNING.pause_usual_iterations)
         self._usual_s = 0.0  # their median
         self._at_cap = 0  # iterations seen since the caps changed
-        self._caps_w: tuple[float, ...] = ()
+        self._settings: tuple[float, ...] = ()
         self._last: Mark | None = None
         self._in_a_row = 0
         self._draw_w: float | None = None
         self._low_since_s: float | None = None
 
-    def add(self, sample: Sample, marks: Sequence[Mark], kind: str, caps_w: tuple[float, ...]) -> None:
+    def add(self, sample: Sample, marks: Sequence[Mark], kind: str, settings: tuple[float, ...]) -> None:
         """Take in a sample at these caps, watts, with its marks. kind: of the progress that made them."""
         self.ended = False
-        if caps_w != self._caps_w:
-            self._caps_w, self._at_cap, self._low_since_s = caps_w, 0, None
+        if settings != self._settings:
+            self._settings, self._at_cap, self._low_since_s = settings, 0, None
         if kind not in COUNTED:
             return
         if sample.uncounted:

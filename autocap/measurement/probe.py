@@ -75,10 +75,10 @@ class ProbeResult:
     cost: Cost | None = None
     is_rough: bool = False
 
-    def as_trial(self, cap_w: float, trouble: str | None) -> Trial:
+    def as_trial(self, setting: float, trouble: str | None) -> Trial:
         """The trial of a cap that ended so. trouble: of the progress, which says better why a failed one failed."""
         return Trial(
-            cap_w=cap_w,
+            setting=setting,
             state=self.state,
             reason=self.reason if self.cost is not None else trouble or self.reason,
             cost=None if self.cost is None else self.cost.value,
@@ -90,7 +90,7 @@ class ProbeResult:
 class Probe:
     """Takes samples until it gives a result.
 
-    caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
+    settings: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
     measurement is already lost, `None` while it is not. decided: whether what else is asked of it is answered. window:
     samples collected before, at the same cap. known: what a window says, with errors that measuring on does not lessen;
     how long to measure is decided without these.
@@ -98,7 +98,7 @@ class Probe:
 
     def __init__(
         self,
-        caps_w: tuple[float, ...],
+        settings: tuple[float, ...],
         rules: ProbeRules,
         cost: Callable[[Measurement], Cost],
         *,
@@ -107,7 +107,7 @@ class Probe:
         window: Window | None = None,
         known: Callable[[Measurement], Measurement] = lambda measurement: measurement,
     ) -> None:
-        self.caps_w, self._rules = caps_w, rules
+        self.settings, self._rules = settings, rules
         self._cost, self._hopeless, self._decided, self._known = cost, hopeless, decided, known
         self._window = window
         self._settled = window is not None
@@ -142,7 +142,7 @@ class Probe:
         self._gap_s = 0.0
         if not self._settled and self._has_settled(metered, self._start_s):
             self._settled = True
-            self._window = self._window or Window(self.caps_w)
+            self._window = self._window or Window(self.settings)
         if self._window is not None and not self._settled:
             self._window.leave_out(metered)
         elif self._window is not None:
@@ -259,7 +259,7 @@ class Probe:
         if elapsed_s < self._rules.longest_s:
             self._stretched = True
             return None
-        needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
+        needed, window = self._rules.min_batches, self._window or Window(self.settings)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
         longest_s = round(self._rules.longest_s, 1)
         reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"

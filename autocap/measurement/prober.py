@@ -77,7 +77,7 @@ class Prober:
 
     def start_baseline(
         self,
-        caps_w: tuple[float, ...],
+        settings: tuple[float, ...],
         window: Window | None = None,
         running_s: float = math.inf,
         *,
@@ -93,13 +93,13 @@ class Prober:
         decided = _well_timed if shared else _decided
 
         def build(window: Window | None = None) -> Probe:
-            return Probe(caps_w, rules, self._own_cost, decided=decided, window=window, known=self._noted)
+            return Probe(settings, rules, self._own_cost, decided=decided, window=window, known=self._noted)
 
         self._build, self._probe = build, build(window)
 
     def start(
         self,
-        caps_w: tuple[float, ...],
+        settings: tuple[float, ...],
         cost: Callable[[Measurement], Cost],
         rules: ProbeRules,
         *,
@@ -111,7 +111,7 @@ class Prober:
         themselves how far they are from each other."""
         known, by_proxy = self._alone if repeated else self._noted, self._by_proxy
         self._build = lambda: Probe(
-            caps_w, rules, cost, hopeless=hopeless, decided=decided, known=lambda found: known(by_proxy(found))
+            settings, rules, cost, hopeless=hopeless, decided=decided, known=lambda found: known(by_proxy(found))
         )
         self._probe = self._build()
 

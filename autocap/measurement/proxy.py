@@ -15,7 +15,7 @@ from autocap.records import Measurement
 
 def beside(baseline: Measurement, found: Measurement) -> Measurement:
     """A window by the proxy with the errors that it has against the baseline; a window at its caps has its own."""
-    if found.cap_w == baseline.cap_w:
+    if found.setting == baseline.setting:
         return replace(found, proxy_rel_stderr=0.0)
     ratio = found.period_s / baseline.period_s  # (1 + R) / 2
     shared = math.hypot((ratio - 1) / (2 * ratio), TUNING.proxy_clock_error)

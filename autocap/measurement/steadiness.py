@@ -18,9 +18,9 @@ class SteadinessWatch:
     their mean powers agree within 10 %, or within what their scatter explains.
     """
 
-    def __init__(self, caps_w: tuple[float, ...]) -> None:
-        self._caps_w = caps_w
-        self._window = Window(caps_w)
+    def __init__(self, settings: tuple[float, ...]) -> None:
+        self._settings = settings
+        self._window = Window(settings)
         self._begun_s: float | None = None
         self._first: Mark | None = None
         self._latest: Mark | None = None  # of as many iterations as are a fair chance
@@ -66,7 +66,7 @@ class SteadinessWatch:
             if self._latest is None or self._latest.iterations - self._first.iterations < TUNING.steady_fair_iterations:
                 self._latest = metered.marks[-1]
         if metered.disturbed is not None:
-            self._window = Window(self._caps_w)
+            self._window = Window(self._settings)
             return None
         if not (metered.marks or self._unseen):
             return None

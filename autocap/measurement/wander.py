@@ -31,7 +31,7 @@ class Wander:
         window = window.of_gpus()
         if not math.isfinite(sum(_squares(window))):
             return
-        before = self._before.setdefault(window.cap_w, deque(maxlen=_BEFORE))
+        before = self._before.setdefault(window.setting, deque(maxlen=_BEFORE))
         if before:
             nearest = min(before, key=lambda one: abs(_time(window, one)))
             time, energy = _time(window, nearest), _energy(window, nearest)

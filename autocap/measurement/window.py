@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 class Window:
     """Collects what is measured at one cap; `measure` gives the Measurement so far.
 
-    caps_w: the cap per device while the window lasts.
+    settings: the cap per device while the window lasts.
     """
 
-    def __init__(self, caps_w: tuple[float, ...]) -> None:
-        self.caps_w = caps_w
+    def __init__(self, settings: tuple[float, ...]) -> None:
+        self.settings = settings
         self.broken: str | None = None
         self._energy: Joules | None = None  # since the first sample
         self._energy_t: list[float] = []
@@ -179,7 +179,7 @@ class Window:
         duration_s = float(t[-1] - t[0])
         no, yes = self._binding
         return Measurement(
-            cap_w=self.caps_w,
+            setting=self.settings,
             start_s=start_s,
             duration_s=duration_s,
             iterations=iterations,

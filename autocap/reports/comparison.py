@@ -94,7 +94,7 @@ def _body(names: tuple[str, str], first: Summary, second: Summary, found: Compar
 def _settings(one: Summary) -> Iterator[tuple[str, str]]:
     options = ", ".join(f"{option.name}={option.value}" for option in one.strategy.options)
     found = [] if one.device is None else [gpu.cap_original_w for gpu in one.device.gpus]
-    known = [cap_w for cap_w in found if cap_w is not None]
+    known = [setting for setting in found if setting is not None]
     yield "command", shlex.join(one.command)
     yield "device", _device(one)
     yield "limit found", f"{common_caps(known)} W" if known else "unknown"
@@ -184,7 +184,7 @@ def _against(found: Changes | None, name: str) -> str:
 
 
 def _kept(one: Summary) -> str:
-    return "none" if one.chosen is None else common_caps(one.chosen.cap_w)
+    return "none" if one.chosen is None else common_caps(one.chosen.setting)
 
 
 def _energy(one: Measurement | None) -> str:

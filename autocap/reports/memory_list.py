@@ -67,14 +67,14 @@ def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
     notes += ["emulated"] * entry.setup.emulated
     rows = [
         (
-            "/".join(f"{cap_w:g}" for cap_w in curve.baseline.cap_w),
+            "/".join(f"{setting:g}" for setting in curve.baseline.setting),
             *measured(curve.baseline, curve.baseline),
             "baseline",
         )
     ]
-    for point in sorted(curve.points, key=lambda point: point.cap_w):
-        kept = "kept" if point.cap_w == curve.kept_w else ""
-        rows.append((f"{point.cap_w:g}", *measured(point.measurement, curve.baseline), kept))
+    for point in sorted(curve.points, key=lambda point: point.setting):
+        kept = "kept" if point.setting == curve.kept_w else ""
+        rows.append((f"{point.setting:g}", *measured(point.measurement, curve.baseline), kept))
     return Table(
         heading=f"minimising {asked_for(curve.metric)}",
         note=", ".join(notes),

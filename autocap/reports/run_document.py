@@ -108,7 +108,7 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
         yield "settings", taken_words(summary.settings)
     if summary.remembered is not None:
         known = summary.remembered
-        what = f"{best_cap(known.cap_w, summary.metric.name)}, measured {ago(known.age_s)}"
+        what = f"{best_cap(known.setting, summary.metric.name)}, measured {ago(known.age_s)}"
         yield "remembered", f"{counted_runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"

@@ -23,16 +23,17 @@ _MOST_RUNS = 20_000  # of a sweep
 def require_plausible(record: object) -> None:
     """Raises ValueError for a record with a number that no run can have come to, or parts that do not go together."""
     kind: type = type(record)
-    for name in _names(kind):
-        _require(name, getattr(record, name))
+    for name, key in _names(kind):
+        _require(key, getattr(record, name))
     check = _CHECKS.get(type(record))
     if check is not None and not check(record):
         raise ValueError(f"{type(record).__name__} has parts that do not go together")
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """Of each field its name, and what it is written under, which says its unit."""
+    return tuple((field.name, field.metadata.get("key", field.name)) for field in fields(kind))
 
 
 def _require(name: str, value: object) -> None:
@@ -62,10 +63,10 @@ def _plan(plan: SweepPlan) -> bool:
 
 _CHECKS: dict[type, Callable[..., bool]] = {
     DeviceFound: lambda found: len(found.gpus) == len(found.original_w) > 0,
-    CapSet: lambda event: bool(event.cap_w),
-    PerGpuTried: lambda event: bool(event.cap_w),
-    PerGpuDecided: lambda event: bool(event.cap_w),
-    Measurement: lambda one: bool(one.cap_w) and _all_positive(one.period_s, one.energy_per_iteration_j, one.power_w),
+    CapSet: lambda event: bool(event.setting),
+    PerGpuTried: lambda event: bool(event.setting),
+    PerGpuDecided: lambda event: bool(event.setting),
+    Measurement: lambda one: bool(one.setting) and _all_positive(one.period_s, one.energy_per_iteration_j, one.power_w),
     GpuEnergy: lambda part: part.energy_per_iteration_j >= _LEAST and abs(part.time_energy_corr) <= 1 + 1e-9,
     Prediction: lambda one: _all_positive(one.energy, one.time),
     GpuSet: lambda one: bool(one.gpus),

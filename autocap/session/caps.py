@@ -35,23 +35,23 @@ def cap_grid(
     """The caps to search among, watts.
 
     original_w: the limits found on arrival. Whoever runs the machine chose them, so they are the top unless
-    `max_cap_w` or `caps_w` asks for more. required_w: caps that the strategy's options name, which are on the grid
+    `max_cap_w` or `settings` asks for more. required_w: caps that the strategy's options name, which are on the grid
     whatever its step. Raises DeviceError for a bound or a named cap outside the devices' range,
     and for a step that makes too many caps.
     """
     allowed = common_range(gpus)
-    for option, cap_w in [("--min-cap", config.min_cap_w), ("--max-cap", config.max_cap_w)]:
-        if cap_w is not None:
-            _check(option, cap_w, allowed, gpus)
-    for cap_w in config.caps_w or ():
-        _check("--caps", cap_w, allowed, gpus)
+    for option, setting in [("--min-cap", config.min_cap_w), ("--max-cap", config.max_cap_w)]:
+        if setting is not None:
+            _check(option, setting, allowed, gpus)
+    for setting in config.caps_w or ():
+        _check("--caps", setting, allowed, gpus)
     min_w = allowed.min_w if config.min_cap_w is None else config.min_cap_w
     highest_w = allowed.max_w if config.max_cap_w is None else config.max_cap_w
-    for cap_w in required_w:
-        _check("strategy option", cap_w, allowed, gpus)
-        if not min_w <= cap_w <= highest_w:
+    for setting in required_w:
+        _check("strategy option", setting, allowed, gpus)
+        if not min_w <= setting <= highest_w:
             raise DeviceError(
-                f"the strategy is to use {cap_w:g} W, outside {min_w:g} to {highest_w:g} W; "
+                f"the strategy is to use {setting:g} W, outside {min_w:g} to {highest_w:g} W; "
                 "change --min-cap or --max-cap"
             )
     if config.caps_w is not None:
@@ -88,17 +88,17 @@ def _usual_step_w(allowed: CapRange) -> float:
     return DEFAULT_STEP_W if width_w >= _NARROW_W else max(1.0, width_w // _NARROW_STEPS)
 
 
-def _check(option: str, cap_w: float, allowed: CapRange, gpus: Sequence[GpuInfo]) -> None:
-    if cap_w < allowed.min_w:
+def _check(option: str, setting: float, allowed: CapRange, gpus: Sequence[GpuInfo]) -> None:
+    if setting < allowed.min_w:
         where = max(gpus, key=lambda gpu: gpu.cap_range.min_w).where
         raise DeviceError(
-            f"{option} {cap_w:g} W is below the {allowed.min_w:g} W minimum of {where}; "
+            f"{option} {setting:g} W is below the {allowed.min_w:g} W minimum of {where}; "
             f"pass {option} {allowed.min_w:g} or more"
         )
-    if cap_w > allowed.max_w:
+    if setting > allowed.max_w:
         where = min(gpus, key=lambda gpu: gpu.cap_range.max_w).where
         raise DeviceError(
-            f"{option} {cap_w:g} W is above the {allowed.max_w:g} W maximum of {where}; "
+            f"{option} {setting:g} W is above the {allowed.max_w:g} W maximum of {where}; "
             f"pass {option} {allowed.max_w:g} or less"
         )
 

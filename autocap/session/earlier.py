@@ -56,8 +56,8 @@ class Earlier:
             return ()
         baseline, points = joined
         return (
-            _trial(min(baseline.cap_w), baseline, metric, baseline),
-            *(_trial(point.cap_w, point.measurement, metric, baseline) for point in points),
+            _trial(min(baseline.setting), baseline, metric, baseline),
+            *(_trial(point.setting, point.measurement, metric, baseline) for point in points),
         )
 
     def best_w(self, metric: Metric, grid: CapGrid, arrival_w: Sequence[float]) -> float | None:
@@ -71,20 +71,20 @@ class Earlier:
             return None
         latest = self.curves[-1]
         joined = _joined([curve for curve in self.curves if curve.progress == latest.progress], arrival_w)
-        if joined is None or not same_limits(joined[0].cap_w, arrival_w):
+        if joined is None or not same_limits(joined[0].setting, arrival_w):
             return None
         baseline, points = joined
         costs = {
-            point.cap_w: cost.value
+            point.setting: cost.value
             for point in points
             for cost in (metric.versus(point.measurement, baseline),)
-            if point.cap_w in grid and cost.value + _SURE * cost.stderr + cost.shared < 1
+            if point.setting in grid and cost.value + _SURE * cost.stderr + cost.shared < 1
             if metric.allows(point.measurement, baseline)
         }
         alike = [one.kept_w for one in self.curves if one.metric == MetricInfo.of(metric) and not one.cut_short]
         if alike and (alike[-1] is None or alike[-1] in grid):
             return alike[-1] if alike[-1] in costs else None
-        return min(costs, key=lambda cap_w: costs[cap_w], default=None)
+        return min(costs, key=lambda setting: costs[setting], default=None)
 
     def job_iterations(self, progress: str) -> float | None:
         """How many the whole job had when it last ran to its end, as that counts them; `None` where nobody knows."""
@@ -98,22 +98,26 @@ NOTHING = Earlier()
 def _joined(curves: Sequence[Curve], arrival_w: Sequence[float]) -> tuple[Measurement, tuple[Point, ...]] | None:
     """One curve from several that began at the same limits, those found on arrival if there are any: the latest
     baseline, and what caps would have shown beside it, oldest first."""
-    of_arrival = [curve for curve in curves if same_limits(curve.baseline.cap_w, arrival_w)]
-    wanted = of_arrival or [curve for curve in curves if same_limits(curve.baseline.cap_w, curves[-1].baseline.cap_w)]
+    of_arrival = [curve for curve in curves if same_limits(curve.baseline.setting, arrival_w)]
+    wanted = of_arrival or [
+        curve for curve in curves if same_limits(curve.baseline.setting, curves[-1].baseline.setting)
+    ]
     if not wanted:
         return None
     baseline, points = wanted[-1].baseline, dict[float, Point]()
     for curve in wanted:
         for point in curve.points:
-            points.pop(point.cap_w, None)  # so that it stands where it was measured last
-            points[point.cap_w] = replace(point, measurement=as_at(point.measurement, curve.baseline, baseline))
+            points.pop(point.setting, None)  # so that it stands where it was measured last
+            points[point.setting] = replace(point, measurement=as_at(point.measurement, curve.baseline, baseline))
     return baseline, tuple(points.values())
 
 
-def _trial(cap_w: float, measurement: Measurement, metric: Metric, baseline: Measurement) -> Trial:
+def _trial(setting: float, measurement: Measurement, metric: Metric, baseline: Measurement) -> Trial:
     cost = metric.cost(measurement, baseline)
     error = 0.0 if measurement is baseline else cost.stderr
-    return Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=error, measurement=measurement)
+    return Trial(
+        setting=setting, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=error, measurement=measurement
+    )
 
 
 def curve_of(events: Sequence[Event]) -> Curve | None:
@@ -139,20 +143,20 @@ class _Search:
     beside: Measurement
     decided: bool = False
 
-    def add(self, cap_w: float, measurement: Measurement, beside: Measurement) -> None:
+    def add(self, setting: float, measurement: Measurement, beside: Measurement) -> None:
         if not measurement.valid:
             return
-        point = Point(cap_w=cap_w, measurement=as_at(measurement, beside, self.curve.baseline))
-        others = (one for one in self.curve.points if one.cap_w != cap_w)
+        point = Point(setting=setting, measurement=as_at(measurement, beside, self.curve.baseline))
+        others = (one for one in self.curve.points if one.setting != setting)
         self.curve = replace(self.curve, points=(*others, point))
 
     def decide(self, event: Decided) -> None:
         self.decided = True
-        common = event.cap_w is not None and event.confirmed
-        self.curve = replace(self.curve, kept_w=event.cap_w if common else None, cut_short=event.cut_short)
+        common = event.setting is not None and event.confirmed
+        self.curve = replace(self.curve, kept_w=event.setting if common else None, cut_short=event.cut_short)
         shown = event.measurement
-        if common and event.cap_w is not None and shown and event.baseline and len(set(shown.cap_w)) == 1:
-            self.add(event.cap_w, shown, event.baseline)
+        if common and event.setting is not None and shown and event.baseline and len(set(shown.setting)) == 1:
+            self.add(event.setting, shown, event.baseline)
 
 
 def _searches(events: Sequence[Event]) -> Iterator[_Search]:
@@ -181,7 +185,7 @@ def _searches(events: Sequence[Event]) -> Iterator[_Search]:
                 curve = Curve(measured_at=started_at, metric=metric, progress=progress, baseline=baseline, points=())
                 search = _Search(curve=curve, beside=baseline)
             case TrialEnded(trial=trial) if search and trial.state is TrialState.COMPLETE and trial.measurement:
-                search.add(trial.cap_w, trial.measurement, search.beside)
+                search.add(trial.setting, trial.measurement, search.beside)
             case Decided() if search:
                 search.decide(event)
     if search is not None:

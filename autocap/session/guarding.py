@@ -43,10 +43,10 @@ class Guarded:
         with self.actuation.explained():
             self.guardian.rehearse()
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
+    def set_caps(self, settings: Sequence[float]) -> None:
         """Set the first caps, watts. Raises as `rehearse`."""
         with self.actuation.explained():
-            self.guardian.set_caps(caps_w)
+            self.guardian.set_caps(settings)
 
     def record_notes(self) -> None:
         """Warn of what the guardian has noted since the last time."""

@@ -25,7 +25,7 @@ class LimitWatch:
     def __init__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float | None] = ()) -> None:
         self._gpus = gpus
         self.steps = tuple(LimitSteps(found_w) for found_w in found_w or (None,) * len(gpus))
-        self._caps_w: tuple[float, ...] = ()
+        self._settings: tuple[float, ...] = ()
         self._seen = 0
         self._since_s = 0.0  # the first sample for which these limits should hold
         self._agreed_s = 0.0  # since then, the last one in which they did
@@ -41,21 +41,21 @@ class LimitWatch:
         made, self._made = self._made, None
         return made
 
-    def change(self, readings: Sequence[Reading], caps_w: Sequence[float]) -> str | None:
+    def change(self, readings: Sequence[Reading], settings: Sequence[float]) -> str | None:
         """Who was changed to what, once two samples in a row show it; `None` while all is as it should be.
 
-        caps_w: the limits that should hold, watts, one per device.
+        settings: the limits that should hold, watts, one per device.
         """
         t_s = max((reading.t_s for reading in readings), default=0.0)
-        if not same_limits(caps_w, self._caps_w):
-            self._caps_w, self._seen = tuple(caps_w), 0
+        if not same_limits(settings, self._settings):
+            self._settings, self._seen = tuple(settings), 0
             self._since_s = self._agreed_s = t_s
         changed = [
             (place, reading.requested_w)
-            for place, (reading, cap_w) in enumerate(zip(readings, caps_w, strict=True))
+            for place, (reading, setting) in enumerate(zip(readings, settings, strict=True))
             if reading.requested_w is not None
-            and not same_limit(reading.requested_w, cap_w)
-            and not self.steps[place].knows(cap_w, reading.requested_w)
+            and not same_limit(reading.requested_w, setting)
+            and not self.steps[place].knows(setting, reading.requested_w)
         ]
         if not changed:
             self._seen, self._agreed_s = 0, t_s
@@ -64,23 +64,23 @@ class LimitWatch:
         if self._seen < _SAMPLES:
             return None
         soon = self._agreed_s - self._since_s <= _SOON_S
-        if soon and all(self.steps[place].explains(caps_w[place], there_w) for place, there_w in changed):
-            self._learn(changed, caps_w)
+        if soon and all(self.steps[place].explains(settings[place], there_w) for place, there_w in changed):
+            self._learn(changed, settings)
             return None
         there = [
-            f"the limit of {self._gpus[place].where} is {there_w:g} W, where {caps_w[place]:g} W should be"
+            f"the limit of {self._gpus[place].where} is {there_w:g} W, where {settings[place]:g} W should be"
             for place, there_w in changed
         ]
         if all(same_limit(there_w, self._gpus[place].cap_range.default_w) for place, there_w in changed):
             return f"{'; '.join(there)}: {_DEFAULT}"
         return f"{'; '.join(there)}: somebody else has changed it, and it stays"
 
-    def _learn(self, changed: Sequence[tuple[int, float]], caps_w: Sequence[float]) -> None:
+    def _learn(self, changed: Sequence[tuple[int, float]], settings: Sequence[float]) -> None:
         for place, there_w in changed:
-            self.steps[place].learn(caps_w[place], there_w)
+            self.steps[place].learn(settings[place], there_w)
         self._seen = 0
         place, there_w = changed[0]
         self._made = (
-            f"{self._gpus[place].where} takes limits in steps: it made {there_w:g} W of {caps_w[place]:g} W, as steps "
-            f"of {self.steps[place].step_w:g} W would"
+            f"{self._gpus[place].where} takes limits in steps: it made {there_w:g} W of {settings[place]:g} W, as "
+            f"steps of {self.steps[place].step_w:g} W would"
         )

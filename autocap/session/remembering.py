@@ -33,9 +33,9 @@ class Recalled:
     age_s: float
     earlier: Earlier
 
-    def event(self, t_s: float, cap_w: float | None) -> Remembered:
+    def event(self, t_s: float, setting: float | None) -> Remembered:
         """cap_w: the best of the caps that the run may try, as `Earlier.best_w` has it."""
-        return Remembered(t_s=t_s, key=self.key, runs=self.runs, age_s=self.age_s, cap_w=cap_w)
+        return Remembered(t_s=t_s, key=self.key, runs=self.runs, age_s=self.age_s, setting=setting)
 
 
 @dataclass(slots=True, kw_only=True)

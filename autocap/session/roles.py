@@ -26,12 +26,12 @@ class Job(Protocol):
 class Decider(Protocol):
     """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
 
-    caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    settings: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
     max_slowdown: that is allowed, as a share. curve: what is known of the job, `None` while that is nothing.
     """
 
     @property
-    def caps_w(self) -> tuple[float, ...]: ...
+    def settings(self) -> tuple[float, ...]: ...
 
     @property
     def ended_because(self) -> str | None: ...

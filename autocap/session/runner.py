@@ -113,9 +113,9 @@ class Runner:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
-        self._watch = LimitWatch(sampler.gpus, controller.caps_w)
+        self._watch = LimitWatch(sampler.gpus, controller.settings)
         self._taken = TakenCaps(self._watch.steps)
-        self._found_w = controller.caps_w  # at first
+        self._found_w = controller.settings  # at first
         self._asked_w: tuple[float, ...] = ()  # last
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
@@ -206,7 +206,7 @@ class Runner:
         self._note()
         self._sink.sample(sample)
         if self._mode is LoopMode.TUNING:
-            changed = self._watch.change(sample.readings, self._controller.caps_w)
+            changed = self._watch.change(sample.readings, self._controller.settings)
             if changed is not None:  # step aside: ours go where they still stand
                 self._give_up(changed, LoopMode.OBSERVING)
             elif (steps := self._watch.taken_in_steps()) is not None:
@@ -244,7 +244,7 @@ class Runner:
             took = f"a call to the device took {called_s:.1f} s; the limits were put back meanwhile"
             slow = took if called_s > _LONG_S else _PUT_BACK
             if self._reloads_seen != before:  # what is there now is not even the limit found
-                self._set_caps(self._controller.caps_w)
+                self._set_caps(self._controller.settings)
                 slow = _RELOADED
             self._warn(now_s, slow)
             self._interrupted_s.append(now_s)
@@ -316,22 +316,22 @@ class Runner:
         else:
             self._safely(partial(self._go_on_among, among, why, str(error)))
 
-    def _set_all(self, cap_w: float) -> None:
-        self._set_caps((cap_w,) * len(self._sampler.gpus))
+    def _set_all(self, setting: float) -> None:
+        self._set_caps((setting,) * len(self._sampler.gpus))
 
     def _act(self, action: Action) -> None:
         match action:
             case Announce(event=event):
                 self._sink.event(event)
-            case SetCaps(caps_w=caps_w):
+            case SetCaps(settings=settings):
                 if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
-                    self._asked_w = caps_w
-                    self._set_caps(caps_w)
-                    self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
+                    self._asked_w = settings
+                    self._set_caps(settings)
+                    self._sink.event(events.CapSet(t_s=self._clock.now(), setting=settings))
             case _:
                 assert_never(action)
 
-    def _set_caps(self, caps_w: Sequence[float]) -> None:
+    def _set_caps(self, settings: Sequence[float]) -> None:
         """Raises as `Actuator.set_caps`, and _CalledOff."""
         actuator, began_s = self._actuator, self._clock.now()
         assert actuator is not None
@@ -340,10 +340,10 @@ class Runner:
             with nullcontext() if isinstance(actuator, PeerGuardian) else self._timed():
                 if self._attends:
                     attended(
-                        lambda: actuator.set_caps(caps_w), self._clock, partial(self._meanwhile, actuator, began_s)
+                        lambda: actuator.set_caps(settings), self._clock, partial(self._meanwhile, actuator, began_s)
                     )
                 else:
-                    actuator.set_caps(caps_w)
+                    actuator.set_caps(settings)
         except AutocapError:
             if not self._orders:
                 raise

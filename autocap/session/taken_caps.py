@@ -17,22 +17,24 @@ class TakenCaps:
         self.least_w: float | None = None
         self.most_w = math.inf
 
-    def among(self, caps_w: Sequence[float]) -> tuple[float, ...]:
+    def among(self, settings: Sequence[float]) -> tuple[float, ...]:
         """What becomes of caps, watts, ascending; the lowest limit that is taken is one, as far as they reach so
         high."""
         low_w = self.least_w
-        found_w = [cap_w for cap_w in caps_w if low_w is None or (cap_w > low_w and not same_limit(cap_w, low_w))]
-        if low_w is not None and low_w < max(caps_w):
+        found_w = [
+            setting for setting in settings if low_w is None or (setting > low_w and not same_limit(setting, low_w))
+        ]
+        if low_w is not None and low_w < max(settings):
             found_w.append(low_w)
-        within = [cap_w for cap_w in found_w if cap_w <= self.most_w]
+        within = [setting for setting in found_w if setting <= self.most_w]
         return on_steps(within, self._steps) if within else ()
 
     def above_refused(
-        self, caps_w: Sequence[float], refused_w: float, set_caps: Callable[[float], object]
+        self, settings: Sequence[float], refused_w: float, set_caps: Callable[[float], object]
     ) -> tuple[float, ...]:
         """The same where a device refuses one of them, and so all below; the lowest that is not is found by setting
         some."""
-        above_w = [cap_w for cap_w in self.among(caps_w) if cap_w > refused_w]
+        above_w = [setting for setting in self.among(settings) if setting > refused_w]
         low, high = 0, len(above_w)
         while low < high:
             middle = (low + high) // 2

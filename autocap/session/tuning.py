@@ -335,7 +335,7 @@ class Tuning:
         return None if finish_by is None else finish_by - time.time() + self.clock.now()
 
     def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
-        history = earlier.history(self.config.tune.metric, progress, baseline.cap_w)
+        history = earlier.history(self.config.tune.metric, progress, baseline.setting)
         if not history and self.plan.warm_start is not None and not self._doubted:
             self._doubted = True
             self.recorder.warn(self.clock.now(), self.plan.warm_start.counted_otherwise(progress))

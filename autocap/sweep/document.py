@@ -75,14 +75,14 @@ def curve_of(panel: Panel, metric: Metric) -> Curve | None:
         return None
     base, metrics = panel.baseline.measurement, with_own(metric)
     measured = costs_by_cap([Measured(measurement=row.measurement, baseline=base) for row in panel.rows], base, metrics)
-    best = None if panel.chosen is None else panel.chosen.cap_w
+    best = None if panel.chosen is None else panel.chosen.setting
     return Curve(
         name=panel.curve,
         metrics=metrics,
         asked_for=own_name(metric),
-        baseline_w=base.cap_w,
+        baseline_w=base.setting,
         measured=measured,
-        kept=next((one for one in measured if one.cap_w == best != base.cap_w), None),
+        kept=next((one for one in measured if one.setting == best != base.setting), None),
         front=front_of(panel.pareto),
     )
 
@@ -97,7 +97,7 @@ def _pictures(summary: SweepSummary) -> Iterator[Picture]:
 
 
 def _headline(summary: SweepSummary) -> str:
-    caps_w = [panel.chosen.cap_w[0] for panel in summary.panels if panel.chosen is not None]
+    caps_w = [panel.chosen.setting[0] for panel in summary.panels if panel.chosen is not None]
     found = list(dict.fromkeys(f"{cap_w:g}" for cap_w in caps_w))
     if not found:
         return "Nothing to compare yet"
@@ -112,7 +112,8 @@ def _remarks(summary: SweepSummary) -> Iterator[str]:
         yield from (f"{panel.curve}: {text}" if several else text for text in _at_rest(panel))
         if several and panel.chosen is not None:
             cost = ratio(panel.chosen.cost, panel.chosen.cost_stderr)
-            yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
+            best = panel.chosen
+            yield f"best on {panel.curve}: {best.setting[0]:g} W, {best.metric} {cost} of the baseline's"
 
 
 def _meaning(summary: SweepSummary) -> list[str]:
@@ -132,11 +133,11 @@ def _at_rest(panel: Panel) -> list[str]:
 def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact]:
     if panel.chosen is None or panel.baseline is None:
         return
-    best = panel.row(panel.chosen.cap_w[0]).measurement
+    best = panel.row(panel.chosen.setting[0]).measurement
     names = ("energy per run" + (" (emulated)" if summary.modelled else ""), "time per run", metric.name)
     for name, found in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
         value = change(100 * (found.value - 1), 100 * found.stderr)
-        yield Fact(name=name, value=value, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
+        yield Fact(name=name, value=value, note=f"at {panel.chosen.setting[0]:g} W, against the baseline")
 
 
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
@@ -203,9 +204,9 @@ def _best_table(summary: SweepSummary, panel: Panel, base: Measurement) -> Table
     """The best cap by each metric, as tables 2 and 3 of Krzywaniak et al. 2022 have it."""
     note = "the baseline's metric is 1" + ("; emulated" if summary.modelled else "")
     rows = [_best_row("baseline", panel.row(panel.gpus.baseline_w), base)]
-    rows += [_best_row(f"min {best.metric}", panel.row(best.cap_w[0]), base, best) for best in panel.best_by_metric]
+    rows += [_best_row(f"min {best.metric}", panel.row(best.setting[0]), base, best) for best in panel.best_by_metric]
     if panel.chosen is not None:
-        row = panel.row(panel.chosen.cap_w[0])
+        row = panel.row(panel.chosen.setting[0])
         rows.append(_best_row("asked for", row, base, panel.chosen, f": {run_wording.asked_for(summary.metric)}"))
     titles = ("target", "cap W", "W", "J", "energy %", "s", "time %", "metric")
     heading = f"Best caps of {panel.curve}"

@@ -112,21 +112,21 @@ class NodeMeter(_Filled):
 class WholeRun(Decider):
     """Holds one cap per GPU from the start of a run to its end, and adds up what the run uses. For `Runner`.
 
-    caps_w: watts, set before the run began. begin_s: when the command was started. window_s: of the sensor.
+    settings: watts, set before the run began. begin_s: when the command was started. window_s: of the sensor.
     node_refresh_s: of the source of the node's power, `None` where the GPUs' is all that counts. trouble: why the run
     is not comparable with others, once something has happened.
     """
 
-    caps_w: tuple[float, ...] = ()
+    settings: tuple[float, ...] = ()
 
     def __init__(
-        self, caps_w: tuple[float, ...], begin_s: float, window_s: float, node_refresh_s: float | None = None
+        self, settings: tuple[float, ...], begin_s: float, window_s: float, node_refresh_s: float | None = None
     ) -> None:
-        self.caps_w = caps_w
+        self.settings = settings
         self.trouble: str | None = None
         self._begin_s = begin_s
         self._end_s: float | None = None
-        self._gpus = tuple(GpuMeter(begin_s, window_s) for _ in caps_w)
+        self._gpus = tuple(GpuMeter(begin_s, window_s) for _ in settings)
         self._node = None if node_refresh_s is None else NodeMeter(begin_s, node_refresh_s)
 
     @property
@@ -168,7 +168,7 @@ class WholeRun(Decider):
     def interrupted(self, t_s: float) -> list[Action]:
         """The limits were put back for a while: the cap is set again, but the run does not count."""
         self.trouble = self.trouble or "autocap or the command was stopped for a while"
-        return [SetCaps(caps_w=self.caps_w)]
+        return [SetCaps(settings=self.settings)]
 
     def stop(self, t_s: float, why: str) -> list[Action]:
         """The cap is no longer held."""

@@ -217,7 +217,7 @@ class Running:
         stack.callback(held.put_back)
         caps_w = (run.cap_w,) * len(device.gpus)
         held.set_caps(caps_w)
-        self.recorder.event(events.CapSet(t_s=self.clock.now(), cap_w=caps_w))
+        self.recorder.event(events.CapSet(t_s=self.clock.now(), setting=caps_w))
         return held
 
     def _tell_of(self, way: Actuation) -> None:

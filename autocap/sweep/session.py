@@ -76,7 +76,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
             recorder.warn(clock.now(), note)
         if observe:
             caps_w = sorted({cap_w for one in whole_plan.sets for cap_w in one.caps_w}, reverse=True)
-            recorder.event(events.WouldTry(t_s=clock.now(), caps_w=tuple(caps_w)))
+            recorder.event(events.WouldTry(t_s=clock.now(), settings=tuple(caps_w)))
         running = Running(config=config, plan=plan, command=command, clock=clock, recorder=recorder, node=node)
         try:
             why_not_all = _run_all(running, schedule, devices, directory)

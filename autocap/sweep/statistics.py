@@ -58,7 +58,7 @@ class CapRow:
     @property
     def cap_w(self) -> float:
         """The common cap, watts."""
-        return self.measurement.cap_w[0]
+        return self.measurement.setting[0]
 
 
 def sound(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[LeftOut]]:
@@ -172,7 +172,7 @@ def _row(cap_w: float, group: Sequence[Used], counted: BatchErrors, of_gpus: Bat
 def _mean_run(cap_w: float, group: Sequence[Used], of: _Energy, scatter: BatchErrors) -> Measurement:
     n = len(group)
     return Measurement(
-        cap_w=(cap_w,) * len(group[0].energy_j),
+        setting=(cap_w,) * len(group[0].energy_j),
         start_s=0.0,
         duration_s=sum(used.time_s for used in group),
         iterations=n,

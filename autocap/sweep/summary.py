@@ -183,7 +183,7 @@ def _with_node(panel: Panel, events: Sequence[Event]) -> Panel:
     """The same with the machine around its GPUs, where that counts."""
     at_rest = [event for event in all_of(IdleEstimated, events) if event.gpus in (None, panel.gpus.label)]
     baseline = None if panel.baseline is None else panel.baseline.measurement
-    chosen = None if panel.chosen is None else panel.row(panel.chosen.cap_w[0]).measurement
+    chosen = None if panel.chosen is None else panel.row(panel.chosen.setting[0]).measurement
     return replace(
         panel,
         node=node_summary(
@@ -200,7 +200,7 @@ def _chosen(metric: Metric, rows: Sequence[CapRow], baseline: CapRow) -> BestCap
     allowed = [row.measurement for row in rows if row is baseline or _may_be_allowed(metric, row.measurement, base)]
     best = min(allowed, key=lambda measurement: metric.cost(measurement, base).value)
     cost = metric.versus(best, base)
-    return BestCap(metric=metric.name, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
+    return BestCap(metric=metric.name, setting=best.setting, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
 
 
 def _may_be_allowed(metric: Metric, measurement: Measurement, base: Measurement) -> bool:

@@ -20,7 +20,7 @@ GRID = CapGrid.stepped(100, 260, 5)
 Factor = Callable[[float], float]
 
 
-def _unchanged(cap_w: float) -> float:
+def _unchanged(setting: float) -> float:
     return 1.0
 
 
@@ -36,21 +36,21 @@ class Curve:
     sharpness: float = 12.0
     time_factor: Factor = _unchanged
 
-    def power_w(self, cap_w: float) -> float:
-        return float((cap_w**-self.sharpness + self.draw_w**-self.sharpness) ** (-1 / self.sharpness))
+    def power_w(self, setting: float) -> float:
+        return float((setting**-self.sharpness + self.draw_w**-self.sharpness) ** (-1 / self.sharpness))
 
-    def time_s(self, cap_w: float) -> float:
-        above_static = (self.power_w(cap_w) / self.draw_w - self.static_share) / (1 - self.static_share)
+    def time_s(self, setting: float) -> float:
+        above_static = (self.power_w(setting) / self.draw_w - self.static_share) / (1 - self.static_share)
         clock = max(above_static, 0.02) ** (1 / self.exponent)
-        return float((self.memory_share + (1 - self.memory_share) / clock) * self.time_factor(cap_w))
+        return float((self.memory_share + (1 - self.memory_share) / clock) * self.time_factor(setting))
 
-    def cost(self, metric: Metric, cap_w: float, reference_w: float = GRID[-1]) -> float:
+    def cost(self, metric: Metric, setting: float, reference_w: float = GRID[-1]) -> float:
         """The true cost of a cap against the baseline at reference_w."""
-        return metric.cost(measured(self, cap_w), measured(self, reference_w)).value
+        return metric.cost(measured(self, setting), measured(self, reference_w)).value
 
-    def regret(self, metric: Metric, cap_w: float, grid: Sequence[float] = GRID) -> float:
+    def regret(self, metric: Metric, setting: float, grid: Sequence[float] = GRID) -> float:
         """How much worse a cap is than the best of the grid, as a fraction."""
-        return self.cost(metric, cap_w) / min(self.cost(metric, other) for other in grid) - 1
+        return self.cost(metric, setting) / min(self.cost(metric, other) for other in grid) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +59,11 @@ class MadeUpCurve(Curve):
 
     energy: Factor
 
-    def power_w(self, cap_w: float) -> float:
-        return 100.0 * self.energy(cap_w)
+    def power_w(self, setting: float) -> float:
+        return 100.0 * self.energy(setting)
 
-    def time_s(self, cap_w: float) -> float:
-        return self.time_factor(cap_w)
+    def time_s(self, setting: float) -> float:
+        return self.time_factor(setting)
 
 
 PHYSICAL = (
@@ -82,31 +82,35 @@ PHYSICAL = (
         name="cliff at the floor",
         memory_share=0.35,
         draw_w=230,
-        time_factor=lambda cap_w: 1 + 3 * max(0.0, (125 - cap_w) / 25) ** 2,
+        time_factor=lambda setting: 1 + 3 * max(0.0, (125 - setting) / 25) ** 2,
     ),
 )
-FLAT = MadeUpCurve(name="flat", energy=lambda cap_w: 1.0)
-FALLING = MadeUpCurve(name="the lower the better", energy=lambda cap_w: cap_w / 260)
-RISING = MadeUpCurve(name="the higher the better", energy=lambda cap_w: 2 - cap_w / 260)
+FLAT = MadeUpCurve(name="flat", energy=lambda setting: 1.0)
+FALLING = MadeUpCurve(name="the lower the better", energy=lambda setting: setting / 260)
+RISING = MadeUpCurve(name="the higher the better", energy=lambda setting: 2 - setting / 260)
 BUMPY = MadeUpCurve(
-    name="two valleys", energy=lambda cap_w: 1 + ((cap_w - 180) / 200) ** 2 + 0.03 * math.cos(cap_w / 9)
+    name="two valleys", energy=lambda setting: 1 + ((setting - 180) / 200) ** 2 + 0.03 * math.cos(setting / 9)
 )
 CLIFF = PHYSICAL[-1]
 
 
 def measured(
-    curve: Curve, cap_w: float, noise: float = 0.0, rng: np.random.Generator | None = None, stated: float | None = None
+    curve: Curve,
+    setting: float,
+    noise: float = 0.0,
+    rng: np.random.Generator | None = None,
+    stated: float | None = None,
 ) -> Measurement:
     """One measurement: time with relative standard deviation `noise`, power with 0.4 of it; errors stated as such.
 
     stated: the noise that the measurement claims, where it is not the one it has.
     """
     time_z, power_z = rng.standard_normal(2) if rng is not None else (0.0, 0.0)
-    time_s = curve.time_s(cap_w) * (1 + noise * float(time_z))
-    power_w = curve.power_w(cap_w) * (1 + 0.4 * noise * float(power_z))
+    time_s = curve.time_s(setting) * (1 + noise * float(time_z))
+    power_w = curve.power_w(setting) * (1 + 0.4 * noise * float(power_z))
     stated = noise if stated is None else stated
     return Measurement(
-        cap_w=(cap_w,),
+        setting=(setting,),
         start_s=0.0,
         duration_s=100 * time_s,
         iterations=100.0,
@@ -135,7 +139,7 @@ def trial_of(metric: Metric, measurement: Measurement, baseline: Measurement, ea
     elif any(_beyond(cost, trial) for trial in rivals):
         reason = "worse than another cap"
     return Trial(
-        cap_w=measurement.cap_w[0],
+        setting=measurement.setting[0],
         state=TrialState.PRUNED if reason else TrialState.COMPLETE,
         reason=reason,
         cost=cost.value,
@@ -169,7 +173,7 @@ def search(
     noise: float = 0.0,
     stated: float | None = None,
     seed: int = 0,
-    fails: Callable[[float, int], bool] = lambda cap_w, count: False,
+    fails: Callable[[float, int], bool] = lambda setting, count: False,
     limit: int = 1000,
 ) -> Search:
     """Play the controller until the strategy is done or `limit` asks were made.
@@ -180,15 +184,15 @@ def search(
     rng = np.random.default_rng(seed)
     asks: list[float] = []
     trials: list[Trial] = []
-    while len(asks) < limit and (cap_w := strategy.ask()) is not None:
-        asks.append(cap_w)
-        if fails(cap_w, asks.count(cap_w)):
-            trials.append(Trial(cap_w=cap_w, state=TrialState.FAILED, reason="no progress"))
+    while len(asks) < limit and (setting := strategy.ask()) is not None:
+        asks.append(setting)
+        if fails(setting, asks.count(setting)):
+            trials.append(Trial(setting=setting, state=TrialState.FAILED, reason="no progress"))
         else:
-            repeat = any(trial.cap_w == cap_w and trial.cost is not None for trial in trials)
+            repeat = any(trial.setting == setting and trial.cost is not None for trial in trials)
             share = 0.5 if repeat else 1.0
             claimed = None if stated is None else share * stated
-            measurement = measured(curve, cap_w, share * noise, rng, claimed)
+            measurement = measured(curve, setting, share * noise, rng, claimed)
             trials.append(trial_of(metric, measurement, baseline, trials))
         strategy.tell(trials[-1])
     return Search(asks=tuple(asks), trials=tuple(trials), kept_w=strategy.recommend())

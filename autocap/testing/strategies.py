@@ -97,18 +97,18 @@ class StrategyContract:
     @staticmethod
     def check(strategy: StrategyLike, found: Search, grid: CapGrid) -> None:
         """What holds after any search whatever."""
-        assert all(type(cap_w) is float for cap_w in found.asks), "a cap is a plain float, not a numpy scalar"
+        assert all(type(setting) is float for setting in found.asks), "a cap is a plain float, not a numpy scalar"
         assert set(found.asks) <= set(grid), "every cap lies on the grid"
         assert len(found.asks) <= 4 * len(grid) + 10, "a search ends"
         assert [strategy.ask() for _ in range(3)] == [None] * 3, "what is over stays over"
-        complete = {trial.cap_w for trial in found.trials if trial.state is TrialState.COMPLETE}
+        complete = {trial.setting for trial in found.trials if trial.state is TrialState.COMPLETE}
         assert found.kept_w is None or found.kept_w in complete, "only what was measured to the end is recommended"
         assert found.kept_w is None or type(found.kept_w) is float
         assert strategy.recommend() == found.kept_w, "recommending changes nothing"
         checked = CheckedStrategy(lambda: strategy, grid)
-        predicted = [one.cap_w for one in checked.predict()]
+        predicted = [one.setting for one in checked.predict()]
         assert len(predicted) == len(set(predicted))
-        assert set(predicted) <= set(grid) - {trial.cap_w for trial in found.trials if trial.cost is not None}, (
+        assert set(predicted) <= set(grid) - {trial.setting for trial in found.trials if trial.cost is not None}, (
             "what was measured is not predicted"
         )
         assert checked.expected_trials is None or checked.expected_trials > 0
@@ -143,8 +143,8 @@ class StrategyContract:
     def test_a_failed_first_trial_is_survived(self) -> None:
         ask_numbers: list[float] = []
 
-        def first_fails(cap_w: float, count: int) -> bool:
-            ask_numbers.append(cap_w)
+        def first_fails(setting: float, count: int) -> bool:
+            ask_numbers.append(setting)
             return len(ask_numbers) == 1
 
         assert self.run(CLIFF, fails=first_fails).kept_w is not None
@@ -152,18 +152,18 @@ class StrategyContract:
     @pytest.mark.parametrize("every", [2, 3])
     def test_a_failed_cap_is_asked_at_most_once_more(self, every: int) -> None:
         broken = set(GRID[::every])
-        found = self.run(CLIFF, fails=lambda cap_w, count: cap_w in broken)
-        assert all(found.asks.count(cap_w) <= 2 for cap_w in broken)
+        found = self.run(CLIFF, fails=lambda setting, count: setting in broken)
+        assert all(found.asks.count(setting) <= 2 for setting in broken)
         assert found.kept_w not in broken
 
     def test_a_repeat_that_fails_is_survived(self) -> None:
-        found = self.run(FLAT, fails=lambda cap_w, count: count > 1)
+        found = self.run(FLAT, fails=lambda setting, count: count > 1)
         assert found.kept_w is not None
 
     @every_size
     def test_it_gives_up_when_every_trial_fails(self, grid: CapGrid) -> None:
-        assert self.run(CLIFF, fails=lambda cap_w, count: True).kept_w is None
-        assert self.run(CLIFF, grid=grid, fails=lambda cap_w, count: True).kept_w is None
+        assert self.run(CLIFF, fails=lambda setting, count: True).kept_w is None
+        assert self.run(CLIFF, grid=grid, fails=lambda setting, count: True).kept_w is None
 
     def test_it_recommends_nothing_before_a_trial(self) -> None:
         assert self.make(GRID, ENERGY, measured(CLIFF, GRID[-1])).recommend() is None
@@ -172,12 +172,12 @@ class StrategyContract:
         baseline = measured(CLIFF, GRID[-1])
         strategy = self.make(GRID, ENERGY, baseline)
         asks: list[float] = []
-        while len(asks) < 1000 and (cap_w := strategy.ask()) is not None:
-            asks.append(cap_w)
-            trial = trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.01), baseline)
+        while len(asks) < 1000 and (setting := strategy.ask()) is not None:
+            asks.append(setting)
+            trial = trial_of(ENERGY, measured(CLIFF, setting, stated=0.01), baseline)
             strategy.tell(
                 Trial(
-                    cap_w=cap_w,
+                    setting=setting,
                     state=TrialState.PRUNED,
                     cost=trial.cost,
                     cost_stderr=trial.cost_stderr,
@@ -190,8 +190,8 @@ class StrategyContract:
     def test_it_goes_on_from_trials_that_another_one_asked_for(self) -> None:
         baseline = measured(CLIFF, GRID[-1])
         strategy, told = self.make(GRID, ENERGY, baseline), (GRID[-3], GRID[len(GRID) // 2])
-        for cap_w in told:
-            strategy.tell(trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.005), baseline))
+        for setting in told:
+            strategy.tell(trial_of(ENERGY, measured(CLIFF, setting, stated=0.005), baseline))
         assert strategy.recommend() in told, "without a question before, they are trials like any other"
         next_w = strategy.ask()
         assert next_w is None or next_w in GRID
@@ -206,7 +206,7 @@ class StrategyContract:
 
     def test_history_is_no_measurement_of_this_run(self) -> None:
         baseline = measured(CLIFF, GRID[-1])
-        history = [trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.005), baseline) for cap_w in GRID[::4]]
+        history = [trial_of(ENERGY, measured(CLIFF, setting, stated=0.005), baseline) for setting in GRID[::4]]
         strategy = self.make(GRID, ENERGY, baseline, history=history)
         assert strategy.recommend() is None
         self.run(CLIFF, history=history)

@@ -4,6 +4,8 @@ There are two ways. Records that we keep for ourselves may be of another version
 (infinite, not a number) is written as null, and read back, null in a field that must be a number is infinite: the
 fields that can be are standard errors. `strict` is for what other users say: numbers are finite and below 2^53, texts
 are printable and of at most 1024 characters.
+
+A field is written under its own name, or under the one that its metadata has as "key".
 """
 
 import functools
@@ -45,7 +47,7 @@ def _plain(value: object, strict: bool, flat: bool) -> Json:
             else _plain(one, strict, flat)
             for one in _values(kind)(value)
         ]
-        return of if flat else dict(zip(names, of, strict=True))
+        return of if flat else dict(zip(_keys(kind), of, strict=True))
     if isinstance(value, tuple | list):
         return [_plain(item, strict, flat) for item in value]
     if isinstance(value, Enum):
@@ -71,6 +73,12 @@ def decode(kind: type[_T], value: Json, *, strict: bool = False, flat: bool = Fa
 def _names(kind: Any) -> tuple[str, ...] | None:
     """The fields of a record; `None` of what is none."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+@functools.cache
+def _keys(kind: Any) -> tuple[str, ...]:
+    """What the fields of a record are written under, in the order of `_names`."""
+    return tuple(field.metadata.get("key", field.name) for field in fields(kind))
 
 
 @functools.cache
@@ -182,11 +190,12 @@ def _union(members: list[tuple[Any, _Read]]) -> _Read:
 
 
 @functools.cache
-def _fields(kind: Any, strict: bool, flat: bool) -> tuple[tuple[str, _Read, bool], ...]:
-    """Of each field its name, how it is read, and whether every float is read as it is."""
+def _fields(kind: Any, strict: bool, flat: bool) -> tuple[tuple[str, str, _Read, bool], ...]:
+    """Of each field its key, its name, how it is read, and whether every float is read as it is."""
     hints = get_type_hints(kind)
     readers = ((name, _reader(hints[name], strict, flat)) for name in _names(kind) or ())
-    return tuple((name, read, read in (_float, _optional_float)) for name, read in readers)
+    found = ((name, read, read in (_float, _optional_float)) for name, read in readers)
+    return tuple((key, *one) for key, one in zip(_keys(kind), found, strict=True))
 
 
 def _record(kind: Any, strict: bool, flat: bool, value: Any) -> Any:
@@ -196,7 +205,7 @@ def _record(kind: Any, strict: bool, flat: bool, value: Any) -> Any:
     held = zip(of, value, strict=False) if flat else ((field, value[field[0]]) for field in of if field[0] in value)
     made, name = {}, ""
     try:
-        for (name, read, as_it_is), one in held:
+        for (_, name, read, as_it_is), one in held:
             made[name] = one if as_it_is and type(one) is float else read(one)
     except BadMessage as error:
         raise BadMessage(f"{name}: {error}") from None

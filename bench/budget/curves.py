@@ -140,7 +140,7 @@ def job_curve(points: Sequence[Prediction], profile: Profile, devices: int = 1) 
     """The allocator's view of what is known of a job, down to the lowest cap that may be set."""
     time = np.array([one.time for one in points])
     return JobCurve(
-        caps_w=np.array([one.cap_w for one in points]),
+        caps_w=np.array([one.setting for one in points]),
         slowdown=time - 1,
         energy=np.array([one.energy for one in points]),
         slowdown_stderr=time * np.array([one.period_rel_stderr for one in points]),

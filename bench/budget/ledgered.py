@@ -113,14 +113,14 @@ class Ledgered:
                 cap_w = float(self._acted_w[:, job].mean())
                 time_noise, energy_noise = 1 + error * self._rng.standard_normal(2)
                 held = Prediction(
-                    cap_w=cap_w,
+                    setting=cap_w,
                     energy=float(self._story.curves.energy_at(int(self._story.kinds[job]), cap_w) * energy_noise),
                     time=float(slowed / self._search(job).baseline * time_noise),
                     energy_rel_stderr=error,
                     period_rel_stderr=error,
                     time_energy_corr=0.0,
                 )
-                self._held[job] = latest((*self._held[job], held), lambda one: one.cap_w)
+                self._held[job] = latest((*self._held[job], held), lambda one: one.setting)
                 self._tell(job)
                 self._acted_w[:, job] = np.nan
 
@@ -162,8 +162,8 @@ class Ledgered:
         def doubted(one: Prediction) -> Prediction:
             time_error = max(one.period_rel_stderr, _DOUBT * (1 - 1 / one.time))
             energy_error = max(one.energy_rel_stderr, _DOUBT * abs(1 / one.energy - 1))
-            cap_w = card.min_w + wide * (one.cap_w - other.min_w)
-            return replace(one, cap_w=cap_w, period_rel_stderr=time_error, energy_rel_stderr=energy_error)
+            cap_w = card.min_w + wide * (one.setting - other.min_w)
+            return replace(one, setting=cap_w, period_rel_stderr=time_error, energy_rel_stderr=energy_error)
 
         return replace(known, points=tuple(map(doubted, known.points)))
 

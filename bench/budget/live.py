@@ -92,8 +92,8 @@ class LiveJob:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, SetCaps):
-                self._actuator.set_caps(action.caps_w)
-                self.set_w = action.caps_w[0]
+                self._actuator.set_caps(action.settings)
+                self.set_w = action.settings[0]
             else:
                 self.log.event(action.event)
 

@@ -106,7 +106,7 @@ class _Tuner:
     def _act(self, actions: Sequence[object]) -> None:
         for action in actions:
             if isinstance(action, SetCaps):
-                self._node.steward.set_caps(self._node.clock.now(), self.tenant, action.caps_w)
+                self._node.steward.set_caps(self._node.clock.now(), self.tenant, action.settings)
 
 
 class _Node:

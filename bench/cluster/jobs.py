@@ -106,7 +106,7 @@ def _row(run: runs.Started, where: str, seed: int, judge: Oracle, places: Sequen
         where=where,
         seed=seed,
         kept_w=kept_w,
-        best_w=judge.best.cap_w[0],
+        best_w=judge.best.setting[0],
         kept_pct=None if kept_w is None else judge.regret_pct(kept_w),
         job_pct=judge.job_regret_pct(period_s=truth.period_s, energy_j=truth.energy_j / len(truth.ends_s)),
         ranks=tuple(rank.steps for rank in ranks),

@@ -31,7 +31,7 @@ class Oracle:
 
     def job_regret_pct(self, *, period_s: float, energy_j: float) -> float:
         """How much worse a whole job was than all of it at the best cap, percent, by what it took per iteration."""
-        return self._worse_pct(certain(self.best.cap_w, period_s, energy_j))
+        return self._worse_pct(certain(self.best.setting, period_s, energy_j))
 
     def _worse_pct(self, one: Measurement) -> float:
         best = self.metric.cost(self.best, self.found).value

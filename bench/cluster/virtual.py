@@ -204,7 +204,7 @@ def _ran(log: Log, device: SimulatedDevice, job: SimulatedJob, original_w: float
     ends_s = device.true_ends_s()
     end_s = float(ends_s[-1])
     decided = [event for event in log.events if isinstance(event, events.Decided)]
-    kept_w = decided[-1].cap_w if decided else None
+    kept_w = decided[-1].setting if decided else None
     return Ran(
         cap_w=original_w if kept_w is None else kept_w,
         energy_j=sum(device.true_energy_j(0.0, end_s)) / len(ends_s),

@@ -150,7 +150,7 @@ def _play(
             restored_later=restored_later,
             left_behind=_left_behind(stage),
             late=stage.late,
-            kept_w=next((one.cap_w for one in reversed(recorder.events) if isinstance(one, Decided)), None),
+            kept_w=next((one.setting for one in reversed(recorder.events) if isinstance(one, Decided)), None),
             events=tuple(recorder.events),
             held_up_s=stage.held_up_s,
         )

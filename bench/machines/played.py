@@ -99,7 +99,7 @@ def _off(one: Drawn, event: events.Decided) -> tuple[float, float]:
     there, base = event.measurement, event.baseline
     assert there is not None
     assert base is not None
-    (true_s, true_j), (base_s, base_j) = _true(one, there.cap_w), _true(one, base.cap_w)
+    (true_s, true_j), (base_s, base_j) = _true(one, there.setting), _true(one, base.setting)
     energy = math.log(there.energy_per_iteration_j / base.energy_per_iteration_j * base_j / true_j)
     seconds = math.log(there.period_s / base.period_s * base_s / true_s)
     energy_stderr = max(math.hypot(there.energy_rel_stderr, base.energy_rel_stderr), _LEAST)

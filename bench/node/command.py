@@ -69,8 +69,8 @@ def sweep(case: NodeCase, seed: int = 0) -> Sweep:
     best = {found.metric: found for found in best_by_metric(rows, baseline)}
     return Sweep(
         case=case,
-        best_w={name: found.cap_w[0] for name, found in best.items()},
-        gpu_best_w=best_by_metric(gpus, baseline.of_gpus())[0].cap_w[0],
+        best_w={name: found.setting[0] for name, found in best.items()},
+        gpu_best_w=best_by_metric(gpus, baseline.of_gpus())[0].setting[0],
         gain_pct=100 * (1 - best["energy"].cost),
         stderr_pct=100 * best["energy"].cost_stderr,
     )

@@ -164,7 +164,7 @@ def _astray(tuned: Tuned, profile: Profile) -> int:
 
 
 def _multiple(measurement: Measurement, profile: Profile) -> float:
-    return measurement.period_s / profile.time_s(measurement.cap_w[0])
+    return measurement.period_s / profile.time_s(measurement.setting[0])
 
 
 def main(seeds: range, *, quick: bool = False) -> list[str]:

@@ -100,16 +100,16 @@ class Job:
         while (step := self._following.look(self, (held_w,))) is not None:
             decision: Kept = self._decision(held_w)
             match step:
-                case Move(cap_w=cap_w):
+                case Move(setting=cap_w):
                     held_w = cap_w
                     self._look_closely(held_w)
                     continue
-                case TryOut(cap_w=cap_w):
+                case TryOut(setting=cap_w):
                     self._try(cap_w)
-                case Confirm(cap_w=cap_w, window_error=error):
+                case Confirm(setting=cap_w, window_error=error):
                     decision = self._confirm(cap_w, error)
             decision = self._following.settled(self, decision, checked=True)
-            held_w = decision.caps_w[0] if isinstance(decision, Keep) else self.limit_w
+            held_w = decision.settings[0] if isinstance(decision, Keep) else self.limit_w
             self._look_closely(held_w)
         return held_w
 
@@ -119,7 +119,7 @@ class Job:
 
     def _decision(self, held_w: float) -> Kept:
         shown = self.search.curve.expected(held_w)
-        return Keep(caps_w=(held_w,), reference=shown) if held_w < self.limit_w else Revert(reference=shown)
+        return Keep(settings=(held_w,), reference=shown) if held_w < self.limit_w else Revert(reference=shown)
 
     def _search(self) -> float:
         """From nothing to a confirmed cap, watts."""
@@ -155,7 +155,7 @@ class Job:
         self.judged = found
         self.search.rebase(found.baseline)
         if found.ruling is Ruling.BETTER:
-            return Keep(caps_w=(cap_w,), reference=found.measurement)
+            return Keep(settings=(cap_w,), reference=found.measurement)
         return RevertForNow(reference=found.baseline)
 
     def _spend(self, error: float, cap_w: float) -> None:

@@ -105,6 +105,6 @@ def _search(curve: CapCurve, metric: Metric, rng: np.random.Generator, history: 
 def _planned(found: Drive) -> Plan:
     highest = len(found.grid) - 1
     held = found.grid.index(found.final_w)
-    tried = [found.grid.index(trial.cap_w) for trial in found.trials]
+    tried = [found.grid.index(trial.setting) for trial in found.trials]
     confirmed = [] if held == highest else [highest]
     return Plan(windows=tuple((place, WINDOW_S) for place in (highest, *tried, *confirmed)), held=held)

@@ -156,7 +156,7 @@ class _Watch:
         self, device: SimulatedDevice, clock: Clock, controller: Controller
     ) -> Callable[[], StepReading | None]:
         def steps() -> StepReading | None:
-            self.at.append((clock.now(), controller.caps_w[0], controller.state, controller.curve))
+            self.at.append((clock.now(), controller.settings[0], controller.state, controller.curve))
             return device.steps(clock.now())
 
         return steps
@@ -249,7 +249,7 @@ def _lowest_good_w(case: CeilingCase, ceiling_w: float, base_w: float, grid: Seq
 def _base_w(outcome: Outcome) -> float:
     """The limit that the last baseline was measured at, watts."""
     baselines = [one for one in outcome.log.events if isinstance(one, events.BaselineMeasured | events.BaselineRefined)]
-    return baselines[-1].measurement.cap_w[0] if baselines else outcome.device.gpus[0].cap_range.default_w
+    return baselines[-1].measurement.setting[0] if baselines else outcome.device.gpus[0].cap_range.default_w
 
 
 def _slow(profile: Profile, cap_w: float) -> float:
@@ -286,8 +286,8 @@ def _walks(case: CeilingCase, outcome: Outcome) -> bool:
         if isinstance(event, events.Granted):
             ceiling_w, steps = event.ceiling_w, 0
         elif isinstance(event, events.TrialStarted):
-            asked_w = event.cap_w
-        elif isinstance(event, events.CapSet) and ceiling_w is not None and event.cap_w[0] == asked_w not in tried:
+            asked_w = event.setting
+        elif isinstance(event, events.CapSet) and ceiling_w is not None and event.setting[0] == asked_w not in tried:
             costs = [_cost(case.profile, case.metric, cap_w, _base_w(outcome)) for cap_w in (asked_w, ceiling_w)]
             steps = steps + 1 if costs[0] > costs[1] and asked_w < min(before_w or ceiling_w, ceiling_w) else 0
             before_w = asked_w if steps else 0.0
@@ -314,7 +314,7 @@ def _told_off(case: CeilingCase, watch: _Watch) -> Iterator[float]:
 def _held_w(outcome: Outcome) -> float:
     """The cap that was set last while the job ran, watts."""
     found_w = outcome.device.gpus[0].cap_range.default_w
-    held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet)]
+    held = [event.setting[0] for event in outcome.log.events if isinstance(event, events.CapSet)]
     return held[-1] if held else found_w
 
 

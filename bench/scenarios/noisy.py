@@ -121,12 +121,12 @@ def play(seed: int) -> NoisyRow:
     outcome = tune(noisy.job, TuneConfig(metric=noisy.metric), "model", node=noisy.node, seed=seed)
     log = outcome.log.events
     decided = next((event for event in reversed(log) if isinstance(event, events.Decided)), None)
-    kept_w = None if decided is None else decided.cap_w
+    kept_w = None if decided is None else decided.setting
     default_w = noisy.profile.cap_range.default_w
     base = exact(noisy.profile, default_w)
     energy_off = time_off = beyond = None
-    if decided is not None and decided.cap_w is not None and decided.measurement and decided.baseline:
-        true = exact(noisy.profile, decided.cap_w)
+    if decided is not None and decided.setting is not None and decided.measurement and decided.baseline:
+        true = exact(noisy.profile, decided.setting)
         energy, (time, time_stderr) = _ENERGY.versus(decided.measurement, decided.baseline), _said_time(decided)
         true_time = true.period_s / base.period_s
         energy_off = _off(energy.value, energy.stderr, _ENERGY.cost(true, base).value)
@@ -164,9 +164,9 @@ def _table_off(noisy: NoisyJob, outcome: Outcome, base: Measurement) -> Iterator
     if baseline is None:
         return
     for row in costs_by_cap(measured_trials(log), baseline, {ENERGY: _ENERGY}):
-        if row.cap_w == baseline.cap_w:
+        if row.setting == baseline.setting:
             continue
-        true = exact(noisy.profile, max(row.cap_w))
+        true = exact(noisy.profile, max(row.setting))
         energy, time = row.costs[ENERGY], row.costs[TIME]
         yield _off(energy.value, energy.stderr, _ENERGY.cost(true, base).value)
         yield _off(time.value, time.stderr, true.period_s / base.period_s)

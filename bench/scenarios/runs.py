@@ -201,7 +201,7 @@ class _Truth:
         energy = Metric(name="energy")
         measured = energy.versus(last.measurement, last.baseline)
         base = exact_at(self._profile, self._original_w, worth)
-        true = energy.cost(exact_at(self._profile, last.measurement.cap_w[0], worth), base).value
+        true = energy.cost(exact_at(self._profile, last.measurement.setting[0], worth), base).value
         return (measured.value - true) / max(measured.stderr, 1e-9)
 
     def excess_pct(self) -> float:

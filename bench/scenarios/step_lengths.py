@@ -60,7 +60,7 @@ def play(seed: int) -> StepRow:
         stop_when_held=True,
     )
     decided = outcome.decided
-    kept_w = None if decided is None else decided.cap_w
+    kept_w = None if decided is None else decided.setting
     default_w = profile.cap_range.default_w
     return StepRow(
         seed=seed,

@@ -119,9 +119,9 @@ class Outcome:
 def _told(event: Event) -> str | None:
     match event:
         case events.CapSet():
-            return f"set {event.cap_w[0]:g}"
+            return f"set {event.setting[0]:g}"
         case events.TrialStarted():
-            return f"try {event.cap_w:g}"
+            return f"try {event.setting:g}"
         case events.Granted():
             return f"up to {event.ceiling_w}"
         case events.StateEntered():
@@ -129,7 +129,7 @@ def _told(event: Event) -> str | None:
         case events.Warned():
             return f"! {event.text}"
         case events.Decided():
-            return f"decided {event.cap_w} {event.reason}"
+            return f"decided {event.setting} {event.reason}"
     return None
 
 
@@ -266,7 +266,7 @@ class _Until:
 
 def _held(log: Log, original_w: float) -> float:
     decided = [event for event in log.events if isinstance(event, events.Decided)]
-    return original_w if not decided or decided[-1].cap_w is None else decided[-1].cap_w
+    return original_w if not decided or decided[-1].setting is None else decided[-1].setting
 
 
 def true_costs(
@@ -292,7 +292,7 @@ def exact(profile: Profile, cap_w: float) -> Measurement:
 def certain(caps_w: tuple[float, ...], period_s: float, energy_j: float) -> Measurement:
     """What caps truly cost per iteration, as a measurement without any error."""
     return Measurement(
-        cap_w=caps_w,
+        setting=caps_w,
         start_s=0.0,
         duration_s=period_s,
         iterations=1,

@@ -48,7 +48,7 @@ class Calibration:
 
 def judge(said: Expected, grid: CapGrid, energies: Floats, times: Floats) -> Calibration:
     """Compare with the true energies and times of the grid's caps over the baseline's, shape (caps,) each."""
-    where = [grid.index(one.cap_w) for one in said.predictions]
+    where = [grid.index(one.setting) for one in said.predictions]
     loss, loss_sd = (None, None) if said.loss is None else (100 * said.loss[0], 100 * said.loss[1])
     return Calibration(
         time_within=_within(

@@ -145,7 +145,7 @@ class Drive:
     @property
     def exploration_regret_pct(self) -> float:
         """The mean of that over the trials; 0 without any."""
-        excess = [self.regret_pct(trial.cap_w) for trial in self.trials]
+        excess = [self.regret_pct(trial.setting) for trial in self.trials]
         return float(np.mean(excess)) if excess else 0.0
 
 
@@ -192,8 +192,8 @@ def tried(search: Search, found: Measurement) -> Trial:
     cost = search.cost(found)
     lost = search.hopeless(found, cost)
     state = TrialState.COMPLETE if lost is None else TrialState.PRUNED
-    (cap_w,) = found.cap_w
-    trial = Trial(cap_w=cap_w, state=state, reason=lost, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
+    (cap_w,) = found.setting
+    trial = Trial(setting=cap_w, state=state, reason=lost, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
     search.tell(trial)
     return trial
 
@@ -216,7 +216,7 @@ def measured(
 ) -> Measurement:
     """A measurement of these values whose time has the relative error `noise`."""
     return Measurement(
-        cap_w=(cap_w,),
+        setting=(cap_w,),
         start_s=start_s,
         duration_s=iterations * time_s,
         iterations=iterations,

@@ -59,7 +59,7 @@ def run(case: JobCase) -> Searched:
         grid=outcome.grid,
         costs=true_costs(profile, metric, outcome.grid, default_w),
         trials=tuple(event.trial for event in outcome.trials),
-        kept_w=None if decided is None else decided.cap_w,
+        kept_w=None if decided is None else decided.setting,
     )
     row = Row(
         mode="jobs",

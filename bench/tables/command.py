@@ -70,7 +70,7 @@ def rows(table: Table, panel: Panel) -> Iterator[Row]:
     """The rows of one network on one card."""
     assert panel.baseline is not None  # every cap was run
     base = panel.baseline.measurement
-    best = {one.metric: one.cap_w[0] for one in panel.best_by_metric}
+    best = {one.metric: one.setting[0] for one in panel.best_by_metric}
     published = zip(table.rows, table.cap_w, table.energy_j, table.time_s, strict=True)
     for target, cap_w, energy_j, time_s in published:
         at = panel.row(float(cap_w)).measurement

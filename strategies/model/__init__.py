@@ -68,17 +68,17 @@ class Model(Strategy):
     families: ClassVar[tuple[str, ...]] = tuple(FAMILIES)  # of curves that are believed to be possible
 
     def _set_up(self) -> None:
-        self._baseline_w = max(self.baseline.cap_w)
+        self._baseline_w = max(self.baseline.setting)
         self._past = [trial.measurement for trial in self.history if trial.measurement is not None]
         stride = math.ceil(len(self.grid) / _MOST_CAPS)
         self._candidates = sorted({*self.grid[::stride], self.grid[0], self.grid[-1]})
-        known = {self._baseline_w, *(found.cap_w[0] for found in self._past)}
-        self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
-        self._caps_w = np.array(list(self._places))
+        known = {self._baseline_w, *(found.setting[0] for found in self._past)}
+        self._places = {setting: place for place, setting in enumerate(sorted({*self._candidates, *known}))}
+        self._settings = np.array(list(self._places))
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
-        curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
+        curves = shapes(self._settings, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
-        where = self._caps_w, self._baseline_w
+        where = self._settings, self._baseline_w
         self._kernels = kernels(*where, POWER), kernels(*where, TIME)
         self._learned: tuple[Belief, Costs] | None = None  # until more is told
         if self._past and abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
@@ -96,9 +96,9 @@ class Model(Strategy):
 
     def recommend(self) -> float | None:
         """Of the caps that were measured to the end and are allowed, the one expected to cost least."""
-        keepable = [finding.cap_w for finding in self._keepable()]
+        keepable = [finding.setting for finding in self._keepable()]
         mean = self._costs.mean
-        return min(keepable, key=lambda cap_w: (mean[self._places[cap_w]], cap_w), default=None)
+        return min(keepable, key=lambda setting: (mean[self._places[setting]], setting), default=None)
 
     def explain(self) -> str | None:
         """What is expected of the cap recommended, and of a better one that was not worth a trial."""
@@ -106,13 +106,13 @@ class Model(Strategy):
         if kept_w is None:
             return None
         mean, spread = self._costs.mean, self._costs.spread
-        untried = (cap_w for cap_w in self._candidates if cap_w not in self.findings)
-        better = [cap_w for cap_w in untried if mean[self._places[cap_w]] < mean[self._places[kept_w]]]
-        best_w = min(better, key=lambda cap_w: float(mean[self._places[cap_w]]), default=kept_w)
+        untried = (setting for setting in self._candidates if setting not in self.findings)
+        better = [setting for setting in untried if mean[self._places[setting]] < mean[self._places[kept_w]]]
+        best_w = min(better, key=lambda setting: float(mean[self._places[setting]]), default=kept_w)
 
-        def expected(cap_w: float) -> str:
-            place = self._places[cap_w]
-            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {cap_w:g} W"
+        def expected(setting: float) -> str:
+            place = self._places[setting]
+            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {setting:g} W"
 
         if best_w == kept_w:
             return expected(kept_w)
@@ -121,14 +121,14 @@ class Model(Strategy):
     def predict(self) -> tuple[Prediction, ...]:
         """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
         baseline: nothing announces a cliff below."""
-        return tuple(one for one in self.expect() if one.cap_w not in self.findings)
+        return tuple(one for one in self.expect() if one.setting not in self.findings)
 
     def expect(self) -> tuple[Prediction, ...]:
         """The same of those that have one as well, by all that was measured around them."""
         lowest_w = min(self.findings, default=math.inf)
-        within = {cap_w for cap_w in self.grid if lowest_w <= cap_w < self._baseline_w}
-        predictions = self._belief.predictions(self._caps_w, self._places[self._baseline_w])
-        return tuple(one for one in predictions if one.cap_w in within)
+        within = {setting for setting in self.grid if lowest_w <= setting < self._baseline_w}
+        predictions = self._belief.predictions(self._settings, self._places[self._baseline_w])
+        return tuple(one for one in predictions if one.setting in within)
 
     def expected_loss(self) -> tuple[float, float] | None:
         """How much more the cap recommended is expected to cost than the best of all, relative to the best, and the
@@ -136,7 +136,7 @@ class Model(Strategy):
         kept_w = self.recommend()
         if kept_w is None:
             return None
-        within = [self._places[cap_w] for cap_w in self._candidates]
+        within = [self._places[setting] for setting in self._candidates]
         return self._costs.loss(self._places[kept_w], within)
 
     def _next(self) -> float | None:
@@ -144,10 +144,10 @@ class Model(Strategy):
             return None
         kept_w = self.recommend()
         place = None if kept_w is None else self._places[kept_w]
-        open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
+        open_caps = [setting for setting in self._candidates if not self.tried(setting)]
         best = 1.0 if place is None else float(self._costs.mean[place])
         chance = self._chance_allowed()
-        reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best, chance)]
+        reach = [self._places[setting] for setting in self._within_reach(open_caps, best, chance)]
         errors = self._usual_errors()
         gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
         gain = gain * chance[reach]
@@ -156,7 +156,7 @@ class Model(Strategy):
             worth[:] = True  # one is measured in any case
         if worth.any():
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
-            return float(self._caps_w[reach[int(np.argmax(choice))]])
+            return float(self._settings[reach[int(np.argmax(choice))]])
         if kept_w is not None:
             return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
@@ -171,12 +171,12 @@ class Model(Strategy):
 
     def _again(self, power_error: float, time_error: float) -> float | None:
         """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""
-        caps_w = [finding.cap_w for finding in self._keepable() if not self.failures[finding.cap_w]]
-        if len(caps_w) < 2:
+        settings = [finding.setting for finding in self._keepable() if not self.failures[finding.setting]]
+        if len(settings) < 2:
             return None
-        gain = self._costs.gain_again([self._places[cap_w] for cap_w in caps_w], power_error, time_error)
+        gain = self._costs.gain_again([self._places[setting] for setting in settings], power_error, time_error)
         best = int(np.argmax(gain))
-        return caps_w[best] if gain[best] > _LEAST_AGAIN else None
+        return settings[best] if gain[best] > _LEAST_AGAIN else None
 
     def _doubtful(self) -> float | None:
         """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""
@@ -185,12 +185,12 @@ class Model(Strategy):
 
         def in_doubt(finding: Finding) -> bool:
             undecided = finding.complete and not finding.allowed and not finding.forbidden and not finding.repeated
-            return undecided and float(mean[self._places[finding.cap_w]]) < best - _LEAST_GAIN
+            return undecided and float(mean[self._places[finding.setting]]) < best - _LEAST_GAIN
 
         doubtful = [finding for finding in self.findings.values() if in_doubt(finding)]
-        return min(doubtful, key=lambda finding: finding.slowdown).cap_w if doubtful else None
+        return min(doubtful, key=lambda finding: finding.slowdown).setting if doubtful else None
 
-    def _within_reach(self, caps_w: Sequence[float], best: float, chance: Floats) -> list[float]:
+    def _within_reach(self, settings: Sequence[float], best: float, chance: Floats) -> list[float]:
         """The caps that are neither a long step below all that was measured, nor likely to be much worse than best.
         chance: of each to be allowed."""
         if self.findings:
@@ -200,16 +200,18 @@ class Model(Strategy):
         slowest_w = self._slow_w()
         risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
 
-        def reachable(cap_w: float) -> bool:
-            place = self._places[cap_w]
-            return cap_w >= lowest_w and cap_w > slowest_w and risk[place] <= _RISK and chance[place] >= _LEAST_CHANCE
+        def reachable(setting: float) -> bool:
+            place = self._places[setting]
+            return (
+                setting >= lowest_w and setting > slowest_w and risk[place] <= _RISK and chance[place] >= _LEAST_CHANCE
+            )
 
-        return [cap_w for cap_w in caps_w if reachable(cap_w)] or ([] if self.findings else list(caps_w[-1:]))
+        return [setting for setting in settings if reachable(setting)] or ([] if self.findings else list(settings[-1:]))
 
     def _chance_allowed(self) -> Floats:
         """The probability that a trial would show a cap to respect the slowdown limit, shape (caps,)."""
         if self.metric.max_slowdown is None:
-            return np.ones(len(self._caps_w))
+            return np.ones(len(self._settings))
         error = math.sqrt(2) * self.baseline.period_rel_stderr
         return self._belief.chance_within(max(1 + self.metric.max_slowdown - 2 * error, 1e-3))
 
@@ -228,7 +230,7 @@ class Model(Strategy):
         if self._belief.share_of(BENT, STRANGE) < _KNEE:
             return np.full(len(of), usual)
         between = np.abs(
-            np.searchsorted(self._candidates, self._caps_w[of]) - np.searchsorted(self._candidates, kept_w)
+            np.searchsorted(self._candidates, self._settings[of]) - np.searchsorted(self._candidates, kept_w)
         )
         return np.where(between <= 1, max(wanted, _WORTH_AT_KNEE * error, _LEAST_AT_KNEE), usual)
 
@@ -252,16 +254,18 @@ class Model(Strategy):
         yield self._observation(self.baseline)
         for measurement in self._past:
             yield self._observation(measurement, past=True)
-        tried = [trial.cap_w for trial in self._trials]
-        for trial in sorted(self._trials, key=lambda trial: tried.index(trial.cap_w)):
+        tried = [trial.setting for trial in self._trials]
+        for trial in sorted(self._trials, key=lambda trial: tried.index(trial.setting)):
             if trial.measurement is not None:
-                yield self._observation(trial.measurement, trial.cap_w)
+                yield self._observation(trial.measurement, trial.setting)
 
-    def _observation(self, measurement: Measurement, cap_w: float | None = None, *, past: bool = False) -> Observation:
+    def _observation(
+        self, measurement: Measurement, setting: float | None = None, *, past: bool = False
+    ) -> Observation:
         """A measurement as the belief takes it; past: in another run."""
         extra_error = _PAST_ERROR if past else 0.0
         return Observation(
-            place=self._places[max(measurement.cap_w) if cap_w is None else cap_w],
+            place=self._places[max(measurement.setting) if setting is None else setting],
             power=math.log(_drawn_w(measurement) / _drawn_w(self.baseline)),
             time=math.log(measurement.period_s / self.baseline.period_s),
             power_error=math.hypot(measurement.power_rel_stderr, extra_error),
@@ -278,4 +282,4 @@ def _counts_for(trial: Trial) -> float:
 
 def _drawn_w(measurement: Measurement) -> float:
     """Mean power a device, watts, as the energy has it."""
-    return measurement.energy_per_iteration_j / measurement.period_s / len(measurement.cap_w)
+    return measurement.energy_per_iteration_j / measurement.period_s / len(measurement.setting)

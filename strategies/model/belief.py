@@ -79,8 +79,8 @@ class Belief:
             time=self.time,
         )
 
-    def predictions(self, caps_w: Floats, baseline: int) -> list[Prediction]:
-        """True energy and time of every cap over the baseline's, whose own error is included; caps_w: all of them,
+    def predictions(self, settings: Floats, baseline: int) -> list[Prediction]:
+        """True energy and time of every cap over the baseline's, whose own error is included; settings: all of them,
         shape (caps,). baseline: its place."""
         log_p, var_p = _against(self.power, baseline)
         log_t, var_t = _against(self.time, baseline)
@@ -92,10 +92,10 @@ class Belief:
         correlation = (self.weight @ (spread_e * spread_t + var_t)) / (sd_e * sd_t)
         return [
             Prediction(
-                cap_w=cap_w, energy=e, time=t, energy_rel_stderr=e_e, period_rel_stderr=e_t, time_energy_corr=corr
+                setting=setting, energy=e, time=t, energy_rel_stderr=e_e, period_rel_stderr=e_t, time_energy_corr=corr
             )
-            for cap_w, e, t, e_e, e_t, corr in np.column_stack(
-                (caps_w, *ratios, _UNDERSTATED * sd_e, _UNDERSTATED * sd_t, correlation)
+            for setting, e, t, e_e, e_t, corr in np.column_stack(
+                (settings, *ratios, _UNDERSTATED * sd_e, _UNDERSTATED * sd_t, correlation)
             ).tolist()
         ]
 

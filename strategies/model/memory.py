@@ -44,15 +44,15 @@ class _Jobs:
     least: Floats
 
 
-def memory(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
+def memory(settings: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
     """So many curves over the caps, shape (caps,), watts, the last of which is the baseline's, which drew draw_w."""
     jobs = _jobs(int(rng.integers(2**32)), count)
     scale_w = draw_w / jobs.arrival.of_values(jobs.mean)
-    found = jobs.at_arrival * scale_w / caps_w[-1]  # the level, if it is the baseline's cap that holds the clock
+    found = jobs.at_arrival * scale_w / settings[-1]  # the level, if it is the baseline's cap that holds the clock
     too_high = np.log(found / np.where(jobs.binds, _LEVEL[1], jobs.level))
     too_low = np.where(jobs.binds, np.log(_LEVEL[0] / found), 0.0)
     misfit = (np.maximum(too_high, 0.0) + np.maximum(too_low, 0.0)) / _LEVEL_ERROR
-    held = np.where(jobs.binds, found, jobs.level) / scale_w * caps_w
+    held = np.where(jobs.binds, found, jobs.level) / scale_w * settings
     clocks = jobs.working.clocks(np.maximum(held, jobs.least))
     return Curves(
         log_power=np.log(clocks.of_values(jobs.mean) * scale_w),

@@ -37,12 +37,12 @@ class _Jobs:
     second: Floats
     waiting: Floats
 
-    def at(self, cap_w: Floats, scale_w: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def at(self, setting: Floats, scale_w: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Mean power, time, and whether the first phase is not held back, each of shape (curves, caps)."""
         idle_w = self.idle * scale_w
         first_w = (self.peak - self.idle) * scale_w
         second_w = self.second * first_w
-        above_w = np.asarray(cap_w - idle_w)
+        above_w = np.asarray(setting - idle_w)
         reached = [np.clip(above_w / most_w, self.least, 1.0) for most_w in (first_w, second_w)]
         x1, x2 = (self.dynamic.clocks(each).clock for each in reached)
         p1, p2 = idle_w + first_w * reached[0], idle_w + second_w * reached[1]
@@ -52,14 +52,14 @@ class _Jobs:
         return (t1 * p1 + t2 * p2 + self.host * p3) / time, time, reached[0] >= 1.0
 
 
-def phases(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
+def phases(settings: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
     """So many curves over the caps, shape (caps,), watts, the last of which is the baseline's, which drew draw_w."""
     jobs = _jobs(int(rng.integers(2**32)), count)
     scale_w = draw_w * np.ones((count, 1))
     for _ in range(4):  # until the mean power at the baseline's cap is the measured one, where that can be
-        mean_w, _, _ = jobs.at(caps_w[None, -1:], scale_w)
+        mean_w, _, _ = jobs.at(settings[None, -1:], scale_w)
         scale_w = np.minimum(scale_w * draw_w / mean_w, 2.5 * draw_w)
-    mean_w, time, full = jobs.at(caps_w[None, :], scale_w)
+    mean_w, time, full = jobs.at(settings[None, :], scale_w)
     misfit = np.log(mean_w[:, -1] / draw_w) / _DRAW_ERROR
     log_weight = -0.5 * misfit**2 - at_odds(~full[:, -1], binding)
     return Curves(log_power=np.log(mean_w), log_time=np.log(time), log_weight=log_weight)

@@ -127,15 +127,15 @@ class Residual:
         return Posterior(mean=mean, cov=self.kernel - gain @ self.kernel[:, self.places], kind=kind)
 
 
-def kernels(caps_w: Floats, baseline_w: float, roughness: Sequence[Roughness]) -> Floats:
+def kernels(settings: Floats, baseline_w: float, roughness: Sequence[Roughness]) -> Floats:
     """The covariance of the residuals at some caps before anything was measured, shape (kinds, caps, caps)."""
-    distance = np.abs(caps_w[:, None] - caps_w[None, :]) / baseline_w
-    depth = np.clip((baseline_w - caps_w) / baseline_w, 0.0, 1.0)
+    distance = np.abs(settings[:, None] - settings[None, :]) / baseline_w
+    depth = np.clip((baseline_w - settings) / baseline_w, 0.0, 1.0)
 
     def kernel(rough: Roughness) -> Floats:
         sd = rough.slow + rough.per_depth * depth
         slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / rough.length) ** 2)
         bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
-        return np.asarray(slow + bumps + JITTER * np.eye(len(caps_w)))
+        return np.asarray(slow + bumps + JITTER * np.eye(len(settings)))
 
     return np.array([kernel(rough) for rough in roughness])

@@ -75,13 +75,13 @@ class Shapes:
 
 
 def shapes(
-    caps_w: Floats, baseline_w: float, draw_w: float, binding: bool | None, families: Sequence[str] = tuple(FAMILIES)
+    settings: Floats, baseline_w: float, draw_w: float, binding: bool | None, families: Sequence[str] = tuple(FAMILIES)
 ) -> Shapes:
-    """The curves over caps_w (shape (caps,), watts), for a baseline that drew draw_w at the cap baseline_w.
+    """The curves over settings (shape (caps,), watts), for a baseline that drew draw_w at the cap baseline_w.
 
     binding: whether that cap held the clocks down, `None` where the device does not say.
     """
-    where = np.append(caps_w, baseline_w)
+    where = np.append(settings, baseline_w)
     found = [_of_family(FAMILIES[name], where, draw_w, binding) for name in families]
     every = Shapes(
         log_power=np.concatenate([each.log_power for each in found]),
@@ -99,12 +99,12 @@ def with_rest(curves: Shapes, share: float) -> Shapes:
     return replace(curves, log_power=np.log((1 - share) * np.exp(curves.log_power) + share))
 
 
-def _of_family(family: Family, caps_w: Floats, draw_w: float, binding: bool | None) -> Shapes:
+def _of_family(family: Family, settings: Floats, draw_w: float, binding: bool | None) -> Shapes:
     """A family's curves, each once for every kind; the last cap is the baseline's."""
     rng = np.random.default_rng(_SEED)
-    curves = family.curves(caps_w, draw_w, binding, rng, family.count)
+    curves = family.curves(settings, draw_w, binding, rng, family.count)
     log_power = curves.log_power[:, :-1] - curves.log_power[:, -1:]
-    log_time = curves.log_time + _cliffs(caps_w, rng, family.count)
+    log_time = curves.log_time + _cliffs(settings, rng, family.count)
     log_time = log_time[:, :-1] - log_time[:, -1:]
     weights = [curves.log_weight[:count] + math.log(family.share * share / count) for _, share, count in family.kinds]
     return Shapes(
@@ -115,11 +115,11 @@ def _of_family(family: Family, caps_w: Floats, draw_w: float, binding: bool | No
     )
 
 
-def _cliffs(caps_w: Floats, rng: np.random.Generator, count: int) -> Floats:
+def _cliffs(settings: Floats, rng: np.random.Generator, count: int) -> Floats:
     """What some of the curves add to ln time below an edge of theirs, shape (curves, caps); the last is the baseline's.
 
     No family has the steepest cliffs that were published: 4 times the time at the lowest cap.
     """
     edge = rng.uniform(*_EDGE, (count, 1))
     steepness = np.where(rng.random((count, 1)) < _CLIFFS, rng.uniform(*_STEEPNESS, (count, 1)), 0.0)
-    return np.asarray(steepness * np.maximum(edge - caps_w / caps_w[-1], 0.0))
+    return np.asarray(steepness * np.maximum(edge - settings / settings[-1], 0.0))

@@ -87,7 +87,7 @@ def test_changes_that_come_later_are_taken_in_as_if_they_had_been_known(tmp_path
 
 def test_the_oracle_finds_no_better_cap_than_its_best() -> None:
     judge = oracle(PROFILE, cards=4, spread=0.03, seed=2, metric=Metric(name="energy"))
-    (best_w, *_) = judge.best.cap_w
+    (best_w, *_) = judge.best.setting
     assert judge.regret_pct(best_w) == 0
     assert min(judge.regret_pct(cap_w) for cap_w in (best_w - 10, best_w - 5, best_w + 5, best_w + 10)) > 0
     at_best = judge.job_regret_pct(period_s=judge.best.period_s, energy_j=judge.best.energy_per_iteration_j)

@@ -80,7 +80,7 @@ def test_a_search_says_what_its_cap_and_its_trials_truly_cost() -> None:
     assert found.row.probes == len(found.drive.trials)
     assert found.row.regret_pct == found.drive.regret_pct(found.row.final_cap_w) < 0.5
     assert found.drive.regret_pct(found.drive.grid[int(np.argmin(found.drive.costs))]) == 0.0
-    excess = [found.drive.regret_pct(trial.cap_w) for trial in found.drive.trials]
+    excess = [found.drive.regret_pct(trial.setting) for trial in found.drive.trials]
     assert found.row.exploration_regret_pct == pytest.approx(np.mean(excess))
 
 

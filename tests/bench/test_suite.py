@@ -17,7 +17,7 @@ RESULT = Result(
     ended_because="exited",
     device=None,
     baseline=measured(260, power_w=215.5, period_s=0.5),
-    chosen=ChosenSummary(cap_w=(160.0,), confirmed=True, measurement=measured(160, power_w=139.1, period_s=0.564)),
+    chosen=ChosenSummary(setting=(160.0,), confirmed=True, measurement=measured(160, power_w=139.1, period_s=0.564)),
     totals=Totals(wall_s=600, energy_j=9.5e4, iterations=1000, exploration_s=60, exploration_energy_j=1e4),
     versus_baseline=VersusBaseline(
         energy_pct=-27.2,

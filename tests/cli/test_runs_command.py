@@ -113,7 +113,7 @@ def test_runs_are_listed_the_latest_first_with_what_they_saved(tuned: Path, plac
     )
     assert "finished  simulated Quadro RTX 6000  eds     python train.py " in lines[2]
     assert max(map(len, said("runs", width=50).splitlines())) <= 50
-    assert lines[2].endswith(f"  {summary.chosen.cap_w[0]:g} of 260  {expected}")
+    assert lines[2].endswith(f"  {summary.chosen.setting[0]:g} of 260  {expected}")
 
 
 def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(tuned, place, said) -> None:
@@ -139,7 +139,7 @@ def test_why_no_cap_was_kept_is_said(tuned: Path, place: Path, said: Said) -> No
     run = shutil.copytree(tuned, place / "none")
     events = read_events(run)
     reason = "not better beyond its error: eds 0.998 ± 0.002"
-    kept = [replace(one, cap_w=None, reason=reason) if isinstance(one, Decided) else one for one in events]
+    kept = [replace(one, setting=None, reason=reason) if isinstance(one, Decided) else one for one in events]
     (run / EVENTS).write_bytes(b"".join(map(line_of, kept)))
     with_result(run)
     record(place / "observed", observe=True)

@@ -39,7 +39,7 @@ def test_the_baseline_and_the_trials_are_what_the_profile_says() -> None:
     measured += [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
     assert len(measured) > 5
     for found in measured:
-        cap_w = found.cap_w[0]
+        cap_w = found.setting[0]
         assert abs(found.period_s / RESNET50.time_s(cap_w) - 1) < 4 * found.period_rel_stderr + 0.003
         assert abs(found.energy_per_iteration_j / RESNET50.energy_j(cap_w) - 1) < 4 * found.energy_rel_stderr + 0.01
 
@@ -49,7 +49,7 @@ def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() ->
         SimulatedJob(profile=RESNET50), TuneConfig(metric=Metric(name="ed2p"), min_cap_w=100.0, caps_w=(100.0, 105.0)),
         "linear", stop_when_held=True,
     )  # fmt: skip
-    assert outcome.decided.cap_w is None
+    assert outcome.decided.setting is None
     assert {event.trial.state for event in outcome.trials} == {TrialState.PRUNED}
     assert outcome.decided.reason == "no cap that was tried is allowed and better"
     assert not caps_set(outcome) or caps_set(outcome)[-1] == 260.0
@@ -59,7 +59,7 @@ def test_a_limit_below_the_default_is_the_baseline_and_the_top_of_the_search() -
     job, node = SimulatedJob(profile=RESNET50), SimulatedNode(limit_w=220.0)
     outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)
     baseline = announced(outcome, events.BaselineMeasured)[0]
-    assert baseline.measurement.cap_w == (220.0,)
+    assert baseline.measurement.setting == (220.0,)
     assert max(caps_set(outcome)) <= 220.0
 
 
@@ -71,7 +71,7 @@ def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> Non
     assert outcome.decided.confirmed
     assert RESNET50.slowdown(outcome.final_cap_w) <= 1.05
     assert outcome.final_cap_w < 260.0
-    too_slow = [event.trial for event in outcome.trials if event.trial.cap_w < 160.0]
+    too_slow = [event.trial for event in outcome.trials if event.trial.setting < 160.0]
     assert all(trial.state is TrialState.PRUNED for trial in too_slow)
 
 
@@ -81,7 +81,7 @@ def test_one_common_cap_serves_all_gpus_of_a_job() -> None:
     baseline = announced(outcome, events.BaselineMeasured)[0]
     assert baseline.measurement.energy_per_iteration_j == pytest.approx(4 * RESNET50.energy_j(260.0), rel=0.02)
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
-    assert all(len(set(event.cap_w)) == 1 for event in outcome.log.events if isinstance(event, events.CapSet))
+    assert all(len(set(event.setting)) == 1 for event in outcome.log.events if isinstance(event, events.CapSet))
 
 
 def test_a_refused_limit_ends_the_tuning_and_not_the_job() -> None:
@@ -135,7 +135,7 @@ def deaf() -> Controller:
 def feed_until_it_tries(controller: Controller) -> None:
     for sample in samples(seconds=30.0, period_s=0.25):
         controller.feed(sample)
-        if controller.caps_w == (150.0,):
+        if controller.settings == (150.0,):
             return
 
 
@@ -154,7 +154,7 @@ def test_observing_measures_the_baseline_says_what_it_would_try_and_sets_nothing
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=100), TuneConfig(metric=EDS, observe=True), "linear")
     assert State.SEARCHING not in states(outcome)
     would = announced(outcome, events.WouldTry)
-    assert [event.caps_w for event in would] == [(260.0,)]
+    assert [event.settings for event in would] == [(260.0,)]
     assert caps_set(outcome) == []
 
 
@@ -208,6 +208,6 @@ def test_caps_that_were_put_back_meanwhile_are_set_again_and_only_those() -> Non
     controller = deaf()
     assert controller.interrupted(0.0) == []
     feed_until_it_tries(controller)
-    assert controller.interrupted(30.0) == [SetCaps(caps_w=(150.0,))]
+    assert controller.interrupted(30.0) == [SetCaps(settings=(150.0,))]
     controller.stop(31.0, "enough")
     assert controller.interrupted(32.0) == []

@@ -29,7 +29,7 @@ class Second:
 
     def tell(self, trial: Trial) -> None:
         if trial.cost is not None:
-            self._costs[trial.cap_w] = trial.cost
+            self._costs[trial.setting] = trial.cost
 
     def recommend(self) -> float | None:
         return min(self._costs, key=lambda cap_w: self._costs[cap_w], default=None)
@@ -41,8 +41,8 @@ def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> 
     entered = states(outcome)
     searched = entered[entered.index(State.SEARCHING) :]
     assert searched[:4] == [State.SEARCHING, State.CONFIRMING, State.SEARCHING, State.CONFIRMING]
-    assert (outcome.decided.cap_w, outcome.decided.confirmed) == (130.0, True)
-    assert [one.trial.cap_w for one in outcome.trials] == [180.0, 180.0, 130.0], "what the confirmation showed counts"
+    assert (outcome.decided.setting, outcome.decided.confirmed) == (130.0, True)
+    assert [one.trial.setting for one in outcome.trials] == [180.0, 180.0, 130.0], "what the confirmation showed counts"
 
 
 def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
@@ -52,7 +52,7 @@ def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     patient = [("patience", "0")]
     outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=600.0, stop_when_held=True)
     assert not [text for text in warnings(outcome) if text.startswith("tuning anew")]
-    assert outcome.decided.cap_w == 125.0
+    assert outcome.decided.setting == 125.0
 
 
 def test_a_workload_that_did_change_is_searched_anew_after_a_second_look() -> None:

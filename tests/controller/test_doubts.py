@@ -58,7 +58,7 @@ def tuned(progress: StepProgress, *caps_w: float, strategy: str = "linear", metr
 
 
 def told(outcome: Outcome, cap_w: float) -> list[Trial]:
-    return [event.trial for event in outcome.trials if event.trial.cap_w == cap_w]
+    return [event.trial for event in outcome.trials if event.trial.setting == cap_w]
 
 
 def summary_of(outcome: Outcome) -> Summary:
@@ -102,10 +102,10 @@ def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_ar
 def test_of_two_trials_that_cannot_both_be_right_the_one_that_was_measured_once_goes() -> None:
     outcome = tuned(Miscounting("steps", 200.0, 1.5), 160.0, 200.0)
     (gone,) = announced(outcome, events.TrialWithdrawn)
-    assert (gone.cap_w, gone.reason) == (200.0, "beside 160 W, measured twice, it cannot be right")
+    assert (gone.setting, gone.reason) == (200.0, "beside 160 W, measured twice, it cannot be right")
     assert outcome.final_cap_w == 160.0
     assert told(outcome, 160.0)[0].state is TrialState.COMPLETE
-    assert next(one.state for one in summary_of(outcome).trials if one.cap_w == (200.0,)) is TrialState.FAILED
+    assert next(one.state for one in summary_of(outcome).trials if one.setting == (200.0,)) is TrialState.FAILED
 
 
 def test_what_is_miscounted_every_time_is_not_believed_where_iterations_are_inferred() -> None:
@@ -121,7 +121,7 @@ def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_g
     # Two thirds of the 1.8 times that an iteration takes at 100 W look like a fast and frugal cap.
     outcome = tuned(Miscounting("period", 100.0, 2 / 3), 100.0, 160.0, 220.0, strategy=strategy)
     (gone,) = announced(outcome, events.TrialWithdrawn)
-    assert gone.cap_w == 100.0
+    assert gone.setting == 100.0
     assert gone.reason.startswith("measured again, it showed +5")
     again = told(outcome, 100.0)[-1].measurement
     assert again.period_s == pytest.approx(RESNET50.time_s(100.0), rel=0.02)
@@ -136,7 +136,7 @@ def test_the_report_says_in_a_sentence_what_does_not_count() -> None:
     text = lines(run_document(summary, log))
     (said,) = [line for line in text if line.startswith("what was measured at 100 W does not count: ")]
     assert said.endswith("per iteration")
-    first, last = [one for one in summary.trials if one.cap_w == (100.0,)]
+    first, last = [one for one in summary.trials if one.setting == (100.0,)]
     assert (first.state, first.cost, first.measurement) == (TrialState.FAILED, None, None)
     assert first.reason == f"does not count: {announced(outcome, events.TrialWithdrawn)[0].reason}"
     assert last.time_pct == pytest.approx(80.6, abs=2.0)
@@ -178,17 +178,17 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
         built.append(Noting())
         return built[-1]
 
-    grid = CapGrid(caps_w=(160.0, 200.0, 220.0, 240.0))
+    grid = CapGrid(settings=(160.0, 200.0, 220.0, 240.0))
     search = Search(new_strategy, grid, ENERGY, measurement(cap_w=260.0), 3.0)
     wrong, cut_short = trial_of(measurement(50.0, 0.5, cap_w=240.0)), trial_of(measurement(85.0, 0.52, cap_w=200.0))
     search.tell(replace(wrong, cost=0.5))
     why = search.hopeless(cut_short.measurement, search.cost(cut_short.measurement))
     search.tell(replace(cut_short, state=TrialState.PRUNED, reason=why))
-    search.tell(Trial(cap_w=160.0, state=TrialState.FAILED, reason="a gap"))
+    search.tell(Trial(setting=160.0, state=TrialState.FAILED, reason="a gap"))
     assert search.ask() is None
     search.withdraw(240.0)
     assert search.ask() is None
-    assert [(trial.cap_w, trial.state) for trial in built[-1].told] == [
+    assert [(trial.setting, trial.state) for trial in built[-1].told] == [
         (200.0, TrialState.COMPLETE),
         (160.0, TrialState.FAILED),
     ]
@@ -197,7 +197,7 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
 
 
 def doubts(*known: Measurement) -> Doubts:
-    grid = CapGrid(caps_w=tuple(float(cap_w) for cap_w in range(100, 265, 5)))
+    grid = CapGrid(settings=tuple(float(cap_w) for cap_w in range(100, 265, 5)))
     search = Search(lambda baseline, before, caps, metric: Silent(), grid, ENERGY, measurement(cap_w=260.0), 3.0)
     for one in known:
         search.tell(trial_of(one))
@@ -237,18 +237,18 @@ def test_of_another_job_than_a_baseline_are_trials_that_cannot_be_beside_it_and_
     slow, fast, kept = (measurement(80.0, period_s, cap_w=cap_w) for period_s, cap_w in
                         ((0.75, 140.0), (0.45, 120.0), (0.55, 130.0)))  # fmt: skip
     known, baseline = doubts(slow, fast, kept), measurement(100.0, 0.5)
-    assert [one.cap_w for one in known.of_another(baseline, None)] == [120.0]
-    assert [one.cap_w for one in known.of_another(baseline, kept)] == [120.0]
-    told = {one.cap_w: one.why for one in known.of_another(baseline, replace(slow, period_s=0.54))}
+    assert [one.setting for one in known.of_another(baseline, None)] == [120.0]
+    assert [one.setting for one in known.of_another(baseline, kept)] == [120.0]
+    told = {one.setting: one.why for one in known.of_another(baseline, replace(slow, period_s=0.54))}
     assert told == dict.fromkeys((140.0, 120.0, 130.0), "-28 % time per iteration at 140 W")
 
 
 def test_what_was_cut_short_before_other_work_was_seen_does_not_count_once_it_is() -> None:
     known, long = doubts(), measurement(90.0, 0.55, cap_w=150.0)
     for cap_w, state in ((180.0, TrialState.PRUNED), (150.0, TrialState.COMPLETE)):
-        known._search.tell(replace(trial_of(replace(long, cap_w=(cap_w,), duration_s=8.0)), state=state))
+        known._search.tell(replace(trial_of(replace(long, setting=(cap_w,), duration_s=8.0)), state=state))
     assert known.cut_short(1.0, quiet=True) == []
-    assert [one.cap_w for one in known.cut_short(20.0, quiet=False)] == [180.0]
+    assert [one.setting for one in known.cut_short(20.0, quiet=False)] == [180.0]
     assert known.cut_short(20.0, quiet=False) == [], "from then on no window is as short"
 
 

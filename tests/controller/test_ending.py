@@ -59,7 +59,7 @@ def ran(iterations: int, earlier: Earlier | None = None, **settings: object) -> 
 def test_a_job_that_ends_before_its_search_is_told_how_much_was_lacking_the_best_so_far_and_what_would_do() -> None:
     outcome = ran(SHORT)
     (decided,) = announced(outcome, events.Decided)
-    assert (decided.cap_w, decided.confirmed, decided.cut_short) == (None, False, True)
+    assert (decided.setting, decided.confirmed, decided.cut_short) == (None, False, True)
     assert decided.reason == (
         "the job ended about 10 s before the search would have; the best so far was 125 W (energy -33 ± 1 %), not "
         "confirmed; --quick or a job of 1 minute would do"
@@ -94,7 +94,7 @@ def test_who_only_observes_is_told_of_no_search() -> None:
 def test_near_the_end_that_is_remembered_the_best_cap_is_kept_unconfirmed() -> None:
     outcome = ran(SHORT, before(SHORT))
     (decided,) = announced(outcome, events.Decided)
-    assert (decided.cap_w, decided.confirmed, decided.cut_short) == (outcome.final_cap_w, False, True)
+    assert (decided.setting, decided.confirmed, decided.cut_short) == (outcome.final_cap_w, False, True)
     assert outcome.final_cap_w < 150
     assert "is the best so far, and the job ends in about" in decided.reason
     assert states(outcome)[-2:] == [State.HOLDING, State.DONE]
@@ -103,7 +103,7 @@ def test_near_the_end_that_is_remembered_the_best_cap_is_kept_unconfirmed() -> N
 def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=SHORT, jitter=0.2)
     (decided,) = announced(tune(job, EDS, "model", earlier=before(SHORT)), events.Decided)
-    assert (decided.cap_w, decided.cut_short) == (None, True)
+    assert (decided.setting, decided.cut_short) == (None, True)
     assert re.search(r"so far (was|than) [12]\d\d W \(eds [+-]\d+ ± \d+ %\), not confirmed", decided.reason)
 
 
@@ -182,11 +182,11 @@ def test_iterations_that_were_counted_otherwise_say_nothing_of_the_end() -> None
     otherwise = Earlier(curves=(replace(curve, progress="period"),))
     assert (otherwise.job_iterations("period"), otherwise.job_iterations("steps")) == (SHORT, None)
     (decided,) = announced(ran(SHORT, otherwise), events.Decided)
-    assert decided.cap_w is None
+    assert decided.setting is None
 
 
 def searching(baseline: Measurement) -> Search:
-    grid = CapGrid(caps_w=(150.0, 200.0))
+    grid = CapGrid(settings=(150.0, 200.0))
     return Search(lambda baseline, before, caps, metric: Second(baseline=baseline), grid, ENERGY, baseline, 3.0)
 
 
@@ -225,4 +225,4 @@ def test_a_cap_with_a_time_that_no_card_has_beside_the_baseline_is_not_the_best(
     search = searching(measurement(period_s=0.5))
     tell(search, 0.6, period_s)
     best = best_of(search)
-    assert (best and best.cap_w) == best_w
+    assert (best and best.setting) == best_w

@@ -27,7 +27,7 @@ from tests.doubles.outcomes import announced, states, warnings
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
 ENERGY = Metric(name="energy")
-GRID = CapGrid(caps_w=(100.0, 150.0, 200.0, 230.0, 260.0))
+GRID = CapGrid(settings=(100.0, 150.0, 200.0, 230.0, 260.0))
 
 
 def measured_baselines(outcome: Outcome) -> list[Measurement]:
@@ -46,8 +46,8 @@ def test_a_card_that_warms_up_during_the_search_does_not_bend_the_curve() -> Non
     assert states(outcome).count(State.BASELINE) == 1
     base = exact(RESNET50, 260.0)
     for one in outcome.trials:
-        if one.trial.state is TrialState.COMPLETE and one.trial.cap_w >= 200.0:
-            true = ENERGY.cost(exact(RESNET50, one.trial.cap_w), base).value
+        if one.trial.state is TrialState.COMPLETE and one.trial.setting >= 200.0:
+            true = ENERGY.cost(exact(RESNET50, one.trial.setting), base).value
             assert one.trial.cost == pytest.approx(true, rel=0.02)
 
 

@@ -45,7 +45,7 @@ def at_top_s(outcome: Outcome) -> float:
     since_s, total_s = 0.0, 0.0
     for event in outcome.log.events:
         match event:
-            case events.CapSet(t_s=t_s, cap_w=caps_w):
+            case events.CapSet(t_s=t_s, setting=caps_w):
                 total_s, since_s = total_s + max(0.0, t_s - since_s), t_s if caps_w[0] == 260.0 else float("inf")
             case events.Decided(t_s=t_s):
                 return total_s + max(0.0, t_s - since_s)
@@ -143,7 +143,7 @@ def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
     outcome = tune(job, TuneConfig(metric=EDP), "fixed", options=[("cap", "100")])
     refined = announced(outcome, events.BaselineRefined)
     decided = outcome.decided
-    assert decided.cap_w is None
+    assert decided.setting is None
     assert len(refined) == 1
     assert refined[0].measurement.iterations >= 8
     assert refined[0].t_s < decided.t_s + 1e-9
@@ -186,9 +186,12 @@ def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it
     job = SimulatedJob(profile=RESNET50, iterations=600)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model", seed=5, earlier=earlier)
     first = announced(outcome, events.CapSet)[0]
-    assert (first.t_s, first.cap_w) == (pytest.approx(0.0, abs=0.2), (earlier.best_w(ENERGY, outcome.grid, (260.0,)),))
+    assert (first.t_s, first.setting) == (
+        pytest.approx(0.0, abs=0.2),
+        (earlier.best_w(ENERGY, outcome.grid, (260.0,)),),
+    )
     confirming_s = next(event.t_s for event in outcome.log.events if getattr(event, "state", None) is State.CONFIRMING)
-    back_s = next(event.t_s for event in outcome.log.events if getattr(event, "cap_w", None) == (260.0,))
+    back_s = next(event.t_s for event in outcome.log.events if getattr(event, "setting", None) == (260.0,))
     assert back_s >= confirming_s, "the limit found on arrival holds only where the cap is confirmed"
     assert at_top_s(outcome) < 10.0
     assert outcome.decided.confirmed

@@ -98,7 +98,7 @@ def test_caps_change_for_a_value_once_in_an_interval_at_most_and_say_what_that_s
 
 def test_no_new_search_is_made_and_whatever_holds_below_the_limit_found_was_confirmed(day: Outcome) -> None:
     assert states(day).count(State.BASELINE) == 1
-    confirmed = {one.cap_w for one in announced(day, events.Decided) if one.confirmed} | {FOUND_W}
+    confirmed = {one.setting for one in announced(day, events.Decided) if one.confirmed} | {FOUND_W}
     assert set(ends_w(day, len(VALUES))) <= confirmed
 
 

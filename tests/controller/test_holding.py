@@ -106,7 +106,7 @@ def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
     warned_s = announced(outcome, events.Warned)[0].t_s
     baselines = announced(outcome, events.BaselineMeasured)
     measured = next(event.measurement for event in baselines if event.t_s > warned_s)
-    assert measured.cap_w == (260.0,)
+    assert measured.setting == (260.0,)
     assert measured.period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
 
 
@@ -131,7 +131,7 @@ def test_time_and_a_request_are_reasons_too() -> None:
 def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=5600), TuneConfig(metric=EDS), "golden")
     decided = announced(outcome, events.Decided)
-    assert [event.cap_w for event in decided] == [decided[0].cap_w] * len(decided)
+    assert [event.setting for event in decided] == [decided[0].setting] * len(decided)
     gaps_s = np.diff([event.t_s for event in decided])
     assert len(decided) == 3
     assert gaps_s[0] > 900
@@ -164,10 +164,10 @@ def test_a_search_that_came_to_no_decision_gives_the_first_one_no_rest() -> None
     plan = HoldPlan("auto", settle_s=0.0)
     plan.begin_search(REFERENCE, 0.0)  # the job was still warming up
     plan.begin_search(REFERENCE, 100.0)
-    first = acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 160.0, checked=False), 160.0)
+    first = acted_on_s(plan.hold(Keep(settings=(260.0,), reference=REFERENCE), 160.0, checked=False), 160.0)
     assert first < 180.0
     plan.begin_search(REFERENCE, 200.0)
-    assert acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 260.0, checked=False), 260.0) == 320.0
+    assert acted_on_s(plan.hold(Keep(settings=(260.0,), reference=REFERENCE), 260.0, checked=False), 260.0) == 320.0
 
 
 def test_pauses_of_the_job_are_no_change_of_the_workload() -> None:

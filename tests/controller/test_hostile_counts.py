@@ -53,4 +53,4 @@ def test_whatever_a_map_can_be_read_as_the_controller_goes_on(rises: list[int], 
     one = controller()
     for sample in counts(rises, seed):
         for action in one.feed(sample):
-            assert not isinstance(action, SetCaps) or all(100.0 <= cap_w <= 260.0 for cap_w in action.caps_w)
+            assert not isinstance(action, SetCaps) or all(100.0 <= cap_w <= 260.0 for cap_w in action.settings)

@@ -32,7 +32,7 @@ def curve(*caps_w: float, baseline_w: float = 260.0, metric: Metric = EDP) -> Kn
 @pytest.mark.parametrize("cap_w", [140.0, 175.0, 190.0, 230.0])
 def test_between_what_was_measured_the_truth_lies_within_two_errors(cap_w: float) -> None:
     expected, truth = curve(120.0, 150.0, 200.0).expected(cap_w), exact(RESNET50, cap_w)
-    assert expected.cap_w == (cap_w,)
+    assert expected.setting == (cap_w,)
     assert abs(expected.period_s / truth.period_s - 1) < 2 * expected.period_rel_stderr
     assert expected.power_w == pytest.approx(expected.energy_per_iteration_j / expected.period_s)
 
@@ -58,7 +58,7 @@ def test_below_a_baseline_alone_time_grows_with_the_inverse_of_the_cap() -> None
 
 def test_a_cap_that_was_measured_counts_as_measured_even_where_one_was_predicted() -> None:
     predicted = prediction(150.0, 0.5, 0.5, energy_error=0.1, time_error=0.1)
-    other = replace(predicted, cap_w=170.0)
+    other = replace(predicted, setting=170.0)
     both = KnownCurve.of(shown(260.0), [shown(150.0)], [predicted, other], EDP)
     assert both.expected(150.0).period_s == pytest.approx(RESNET50.time_s(150.0))
     assert both.expected(170.0).period_s == pytest.approx(0.5 * RESNET50.time_s(260.0))
@@ -88,7 +88,7 @@ def test_where_the_best_that_is_known_is_the_highest_of_all_a_higher_ceiling_is_
 def test_what_is_published_ends_at_what_is_asked_for() -> None:
     known = curve(120.0, 150.0, 200.0)
     points = known.published(260.0)
-    assert [one.cap_w for one in points] == [120.0, 150.0]
+    assert [one.setting for one in points] == [120.0, 150.0]
     assert known.asked_w == 150.0
     assert points[1].time == pytest.approx(RESNET50.slowdown(150.0))
     assert points[1].period_rel_stderr == pytest.approx(2**0.5 * 0.002)  # the baseline's too
@@ -98,15 +98,15 @@ def test_what_is_published_ends_at_what_is_asked_for() -> None:
 def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(caps_w) -> None:
     fast = Metric(name="eds", k=1.01)
     points = curve(*caps_w, baseline_w=200.0, metric=fast).published(260.0)
-    assert points[-1].cap_w == 260.0
+    assert points[-1].setting == 260.0
     assert points[-1].time == points[-1].energy == 1.0
     for one in points:
-        assert abs(one.time / float(RESNET50.slowdown(one.cap_w)) - 1) < 2 * one.period_rel_stderr
+        assert abs(one.time / float(RESNET50.slowdown(one.setting)) - 1) < 2 * one.period_rel_stderr
 
 
 def test_a_job_that_asks_for_less_than_its_baselines_limit_is_not_published_above() -> None:
     points = curve(120.0, 150.0, baseline_w=200.0, metric=ENERGY).published(260.0)
-    assert points[-1].cap_w <= 150.0
+    assert points[-1].setting <= 150.0
 
 
 def time_at(known: KnownCurve, cap_w: float) -> float:
@@ -173,7 +173,7 @@ def test_held_caps_say_where_the_cliff_is_of_a_curve_that_knows_none_beside_othe
 @pytest.mark.parametrize("steep", [1.25, 1.5])
 def test_below_what_a_search_has_shown_caps_held_show_a_cliff_and_what_was_measured_above_stays(steep: float) -> None:
     known = curve(125.0, 140.0, 170.0, 200.0).points
-    points = tuple(replace(one, time=cliff(one.cap_w, steep), period_rel_stderr=0.003) for one in known)
+    points = tuple(replace(one, time=cliff(one.setting, steep), period_rel_stderr=0.003) for one in known)
     before = replace(curve(125.0), points=points)
     after = before.bent_to([held(cap_w, cliff(cap_w, steep)) for cap_w in (115.0, 111.0, 105.0, 112.0)])
     for cap_w in (105.0, 108.0, 111.0, 113.0, 115.0, 125.0, 140.0):
@@ -232,7 +232,7 @@ def test_what_is_held_at_the_baselines_own_cap_of_which_alone_anything_is_known_
 
 def test_caps_that_a_strategy_has_fitted_are_off_together_and_those_that_stand_for_themselves_are_not() -> None:
     fitted = curve(120.0).points
-    predicted = [replace(fitted[0], cap_w=cap_w, period_rel_stderr=0.002) for cap_w in (140.0, 147.0, 200.0, 230.0)]
+    predicted = [replace(fitted[0], setting=cap_w, period_rel_stderr=0.002) for cap_w in (140.0, 147.0, 200.0, 230.0)]
     known = KnownCurve.of(shown(260.0), [shown(230.0)], predicted, EDP)
     assert known.alike(140.0, 147.0) > 0.9
     assert known.alike(140.0, 200.0) < 0.1

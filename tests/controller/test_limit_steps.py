@@ -38,7 +38,7 @@ def steps_of_25(caps_w: Sequence[float]) -> tuple[float, ...]:
 
 
 def caps(actions: Sequence[Action]) -> list[float]:
-    return [action.caps_w[0] for action in actions if isinstance(action, SetCaps)]
+    return [action.settings[0] for action in actions if isinstance(action, SetCaps)]
 
 
 def said(actions: Sequence[Action]) -> list[str]:
@@ -63,7 +63,7 @@ def test_a_trial_of_a_cap_that_is_not_taken_as_it_is_counts_for_nothing_and_the_
     assert caps(after)[0] == FOUND_W
     assert set(caps(after)) == {FOUND_W, 150.0, 200.0}
     trials = [action.event for action in after if isinstance(action, Announce)]
-    assert {one.trial.cap_w for one in trials if isinstance(one, events.TrialEnded)} == {150.0, 200.0, 250.0}
+    assert {one.trial.setting for one in trials if isinstance(one, events.TrialEnded)} == {150.0, 200.0, 250.0}
 
 
 def test_a_cap_that_an_option_names_is_the_step_below_it() -> None:
@@ -93,7 +93,7 @@ def test_where_no_cap_is_taken_as_it_is_the_tuning_ends_with_the_reason() -> Non
     why = f"{WHY}; of the caps from 160 to 170 W that leaves none, so pass other --caps or bounds"
     assert made.ended_because == why
     assert made.ended_because in said(actions)
-    assert made.caps_w == (FOUND_W,)
+    assert made.settings == (FOUND_W,)
 
 
 def test_what_changes_no_cap_that_may_be_asked_for_is_only_said() -> None:

@@ -95,8 +95,8 @@ def test_validation_passes_every_few_seconds_are_not_slowed_and_the_search_ends_
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, ARRIVAL_W) < 1.0
     for ended in outcome.trials:
         found = ended.trial.measurement
-        assert found.period_s == pytest.approx(RESNET50.time_s(found.cap_w[0]), rel=0.01)
-        assert found.energy_per_iteration_j == pytest.approx(RESNET50.energy_j(found.cap_w[0]), rel=0.02)
+        assert found.period_s == pytest.approx(RESNET50.time_s(found.setting[0]), rel=0.01)
+        assert found.energy_per_iteration_j == pytest.approx(RESNET50.energy_j(found.setting[0]), rel=0.02)
 
 
 def test_nothing_that_is_asked_for_meanwhile_sets_a_cap_before_the_job_trains_again() -> None:
@@ -104,11 +104,11 @@ def test_nothing_that_is_asked_for_meanwhile_sets_a_cap_before_the_job_trains_ag
     out.open(1.0)
     out.set((150.0,))
     out.step_aside()
-    assert out.actions == [SetCaps(caps_w=(150.0,)), SetCaps(caps_w=(260.0,))]
+    assert out.actions == [SetCaps(settings=(150.0,)), SetCaps(settings=(260.0,))]
     out.open(2.0)
     out.set_again()
     out.set((140.0,))
     assert out.actions == []
-    assert (out.caps_w, out.decided_w, out.is_aside) == ((260.0,), (140.0,), True)
+    assert (out.settings, out.decided_w, out.is_aside) == ((260.0,), (140.0,), True)
     out.come_back()
-    assert out.actions == [SetCaps(caps_w=(140.0,))]
+    assert out.actions == [SetCaps(settings=(140.0,))]

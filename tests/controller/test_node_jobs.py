@@ -67,8 +67,8 @@ def test_the_node_and_the_gpus_are_measured_as_they_are(meter: Callable[[Simulat
     found = measurements(outcome)
     assert len(found) >= 3
     for one in found:
-        assert one.power_w == pytest.approx(node_w(one.cap_w[0]), abs=4 * one.power_w * one.power_rel_stderr + 3.0)
-        assert one.gpu.power_w == pytest.approx(PROFILE.power_w(one.cap_w[0]), rel=0.02)
+        assert one.power_w == pytest.approx(node_w(one.setting[0]), abs=4 * one.power_w * one.power_rel_stderr + 3.0)
+        assert one.gpu.power_w == pytest.approx(PROFILE.power_w(one.setting[0]), rel=0.02)
 
 
 def test_what_burns_around_the_gpu_asks_for_a_higher_cap() -> None:

@@ -52,8 +52,8 @@ def test_cards_that_differ_save_energy_in_the_same_time() -> None:
     outcome = tune(case.job, PER_GPU, "model", node=case.node, seed=case.seed, stop_when_held=True)
     (end,) = announced(outcome, PerGpuDecided)
     assert end.kept
-    assert [event.cap_w for event in announced(outcome, events.CapSet)][-1] == end.cap_w
-    common, held = truth(case, (outcome.final_cap_w,) * 4), truth(case, end.cap_w)
+    assert [event.setting for event in announced(outcome, events.CapSet)][-1] == end.setting
+    common, held = truth(case, (outcome.final_cap_w,) * 4), truth(case, end.setting)
     assert held.energy_per_iteration_j < 0.995 * common.energy_per_iteration_j
     assert held.period_s <= 1.003 * common.period_s
     saved = Metric(name="energy").versus(end.measurement, end.common)
@@ -64,21 +64,21 @@ def test_cards_that_differ_save_energy_in_the_same_time() -> None:
 def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> None:
     outcome = changed_while_held()
     end = announced(outcome, PerGpuDecided)[0]
-    common_w = end.common.cap_w
+    common_w = end.common.setting
     assert len(set(common_w)) == 1
     set_ = announced(outcome, events.CapSet)
-    caps_w = [event.cap_w for event in set_ if event.t_s <= end.t_s]
+    caps_w = [event.setting for event in set_ if event.t_s <= end.t_s]
     begun = max(index for index, cap_w in enumerate(caps_w) if cap_w == (260.0,) * 4)
     alternating = caps_w[begun + 1 :]
     assert alternating[0::2] == [common_w] * len(alternating[0::2])
     assert common_w not in alternating[1::2]
-    assert next(event.cap_w for event in set_ if event.t_s > end.t_s) == end.cap_w
+    assert next(event.setting for event in set_ if event.t_s > end.t_s) == end.setting
 
 
 @pytest.mark.parametrize("bounds", [{"min_cap_w": 165.0}, {"caps_w": (150.0, 165.0, 180.0)}])
 def test_no_cap_leaves_the_bounds_or_the_grid(bounds: dict[str, object]) -> None:
     outcome = play(config=replace(PER_GPU, **bounds))  # type: ignore[arg-type]  # one keyword at a time
-    tried_w = {cap_w for one in announced(outcome, PerGpuTried) for cap_w in one.cap_w}
+    tried_w = {cap_w for one in announced(outcome, PerGpuTried) for cap_w in one.setting}
     assert tried_w <= set(outcome.grid)
     assert max(tried_w, default=0.0) <= outcome.final_cap_w
 
@@ -87,7 +87,9 @@ def test_on_cards_that_are_alike_the_common_cap_is_held() -> None:
     outcome = play(node=SimulatedNode(gpus=4))
     (end,) = announced(outcome, PerGpuDecided)
     assert not end.kept
-    assert end.cap_w == [event.cap_w for event in announced(outcome, events.CapSet)][-1] == (outcome.final_cap_w,) * 4
+    assert (
+        end.setting == [event.setting for event in announced(outcome, events.CapSet)][-1] == (outcome.final_cap_w,) * 4
+    )
 
 
 def test_one_gpu_has_no_cap_of_its_own_and_is_told_so() -> None:
@@ -99,7 +101,7 @@ def test_one_gpu_has_no_cap_of_its_own_and_is_told_so() -> None:
 def test_without_being_asked_for_no_gpu_gets_a_cap_of_its_own() -> None:
     outcome = play(config=TuneConfig(metric=EDS))
     assert announced(outcome, PerGpuDecided) == []
-    assert all(len(set(cap_w)) == 1 for cap_w in [event.cap_w for event in announced(outcome, events.CapSet)])
+    assert all(len(set(cap_w)) == 1 for cap_w in [event.setting for event in announced(outcome, events.CapSet)])
 
 
 def test_a_slowdown_limit_holds_for_caps_per_gpu_as_well() -> None:
@@ -124,7 +126,7 @@ class Purse(SlowdownBudget):
 
 @pytest.mark.parametrize("looks", [0, 1, 10])
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
-    base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
+    base = replace(measurement(350.0 * 0.5, 0.5), setting=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
     context, progress, meter = StepContext((260.0, 260.0)), StepProgress(), Meter()
     balancing = Balancing(
@@ -147,7 +149,7 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
             break
     assert isinstance(decided, Decided)
     assert isinstance(decided.decision, Keep)
-    assert decided.decision.caps_w == (200.0, 200.0)
+    assert decided.decision.settings == (200.0, 200.0)
     (said,) = [action.event for action in context.actions if isinstance(action, Announce)]
     assert isinstance(said, PerGpuDecided)
     assert said.reason == "the slowdown that --max-slowdown allows so far is used up"
@@ -156,8 +158,8 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
 @pytest.mark.parametrize("end_s", [70.0, 250.0])
 def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) -> None:
     outcome = play(end_s=end_s)
-    assert all(not end.kept and len(set(end.cap_w)) == 1 for end in announced(outcome, PerGpuDecided))
-    begun = outcome.decided is not None and outcome.decided.cap_w is not None
+    assert all(not end.kept and len(set(end.setting)) == 1 for end in announced(outcome, PerGpuDecided))
+    begun = outcome.decided is not None and outcome.decided.setting is not None
     assert len(announced(outcome, PerGpuDecided)) == int(begun)
     uuids = [gpu.uuid for gpu in outcome.device.gpus]
     assert [outcome.device.limits().requested_w(uuid) for uuid in uuids] == [260.0] * 4
@@ -179,10 +181,10 @@ def test_caps_per_gpu_are_held_looked_at_again_and_given_up_for_a_changed_worklo
     end = announced(outcome, PerGpuDecided)[0]
     assert end.kept
     again = [event for event in announced(outcome, events.Decided) if event.t_s > end.t_s]
-    assert again[0].measurement.cap_w == end.cap_w
+    assert again[0].measurement.setting == end.setting
     (anew,) = announced(outcome, events.Warned)
     assert anew.text.startswith("tuning anew: the workload has changed: +")
-    after = [event.cap_w for event in announced(outcome, events.CapSet) if event.t_s >= anew.t_s]
+    after = [event.setting for event in announced(outcome, events.CapSet) if event.t_s >= anew.t_s]
     assert after[0] == (260.0,) * 4
 
 

@@ -35,7 +35,7 @@ class Node:
             gain * cap_w**NEAR.draw * (share + self._waiting * (1 - share))
             for gain, cap_w, share in zip(self._gains, caps_w, busy, strict=True)
         )
-        return Shown(caps_w=caps_w, draws_w=draws_w, time=Cost(value=time, stderr=1e-4), accepted=time < 1.001)
+        return Shown(settings=caps_w, draws_w=draws_w, time=Cost(value=time, stderr=1e-4), accepted=time < 1.001)
 
     def _times(self, caps_w: Caps) -> list[float]:
         return [(cap_w * card) ** -NEAR.time for cap_w, card in zip(caps_w, self._cards, strict=True)]
@@ -108,9 +108,9 @@ def test_what_is_refused_when_it_is_looked_at_again_gives_way_to_what_was_accept
     plan = Lowering(COMMON_W, 2, GRID, NEAR)
     first, second = (180.0, 175.0), (180.0, 170.0)
     for caps_w in ((180.0, 180.0), first, second):
-        plan.learn(Shown(caps_w=caps_w, draws_w=(100.0, 90.0), time=Cost(value=1.0, stderr=0.001), accepted=True))
+        plan.learn(Shown(settings=caps_w, draws_w=(100.0, 90.0), time=Cost(value=1.0, stderr=0.001), accepted=True))
     assert plan.best == second
-    plan.learn(Shown(caps_w=second, draws_w=(100.0, 90.0), time=Cost(value=1.004, stderr=0.001), accepted=False))
+    plan.learn(Shown(settings=second, draws_w=(100.0, 90.0), time=Cost(value=1.004, stderr=0.001), accepted=False))
     assert plan.best == first
 
 

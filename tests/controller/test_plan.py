@@ -22,14 +22,14 @@ from tests.doubles.feeds import measurement
 
 PAGE = ROOT / "docs" / "how-it-works.md"
 HEAD = "| what has happened | and | what comes next |"
-KEEP = Keep(caps_w=(180.0,), reference=measurement(90.0, 0.5))
-CONFIRM = Confirm(cap_w=180.0, window_error=0.005, metric=Metric(name="cost", moving=True))
+KEEP = Keep(settings=(180.0,), reference=measurement(90.0, 0.5))
+CONFIRM = Confirm(setting=180.0, window_error=0.005, metric=Metric(name="cost", moving=True))
 ROUGH, DUE, MOVED = Facts(rough=True), Facts(baseline_old=True), Facts(baseline_holds=False)
 WRONG, CHANGED = (
-    steps.Doubted(cap_w=180.0, why="it is off"),
+    steps.Doubted(setting=180.0, why="it is off"),
     steps.JobSeemsChanged(why="+12 % time", sure=True, then_w=180.0),
 )
-NO_CAP = steps.Recommended(cap_w=260.0, is_no_cap=True)
+NO_CAP = steps.Recommended(setting=260.0, is_no_cap=True)
 BETTER, SLOW = Ruling.BETTER, Ruling.TOO_SLOW
 # What has happened, what the row says beside it, and what is known then.
 CASES: list[tuple[Happened, str, Facts, type]] = [
@@ -53,14 +53,14 @@ CASES: list[tuple[Happened, str, Facts, type]] = [
     (steps.SearchSetUp(), "", Facts(), steps.BeginSearch),
     (steps.SearchSetUp(), "`--observe`", Facts(observes=True), steps.Observe),
     (steps.SearchSetUp(objection="too short"), "it would not pay back", Facts(), steps.End),
-    (steps.Asked(cap_w=180.0), "it named one", Facts(), steps.TryCap),
-    (steps.Asked(cap_w=180.0), "it named one, and the baseline is old", DUE, steps.BaselineAgain),
-    (steps.Asked(cap_w=None), "it has no more", Facts(), steps.AskForBest),
-    (steps.Asked(cap_w=None), "it has no more, and the baseline's limit may not hold", MOVED, steps.KeepByCurve),
-    (steps.Asked(cap_w=None), "it has no more than was decided before", Facts(held_before=KEEP), steps.Hold),
+    (steps.Asked(setting=180.0), "it named one", Facts(), steps.TryCap),
+    (steps.Asked(setting=180.0), "it named one, and the baseline is old", DUE, steps.BaselineAgain),
+    (steps.Asked(setting=None), "it has no more", Facts(), steps.AskForBest),
+    (steps.Asked(setting=None), "it has no more, and the baseline's limit may not hold", MOVED, steps.KeepByCurve),
+    (steps.Asked(setting=None), "it has no more than was decided before", Facts(held_before=KEEP), steps.Hold),
     (steps.TrialEnded(), "", Facts(), steps.AskForCap),
     (steps.TrialEnded(), "several in a row have failed", Facts(is_blind=True), steps.AskForBest),
-    (steps.SavingsSpent(cap_w=180.0), "", Facts(), steps.TryCap),
+    (steps.SavingsSpent(setting=180.0), "", Facts(), steps.TryCap),
     (WRONG, "", Facts(), steps.BaselineAgain),
     (WRONG, "the baseline's limit may not hold", MOVED, steps.TryCap),
     (steps.SearchReopened(), "", Facts(), steps.AskForCap),
@@ -69,16 +69,21 @@ CASES: list[tuple[Happened, str, Facts, type]] = [
     (steps.BaselineAgainEnded(failed="no marks"), "for its own sake, and it failed", Facts(), steps.KeepNone),
     (replace(CHANGED, sure=False), "seen once", Facts(), steps.BaselineAgain),
     (CHANGED, "seen twice in a row, or by something else", Facts(), steps.BaselineAndSearch),
-    (steps.Recommended(cap_w=180.0), "it named one", Facts(), steps.ConfirmBest),
-    (steps.Recommended(cap_w=180.0), "it named one that was confirmed", Facts(confirmed_w=180.0), steps.KeepConfirmed),
-    (steps.Recommended(cap_w=None), "it has none", Facts(), steps.KeepNone),
+    (steps.Recommended(setting=180.0), "it named one", Facts(), steps.ConfirmBest),
     (
-        steps.Recommended(cap_w=260.0, is_no_cap=True),
+        steps.Recommended(setting=180.0),
+        "it named one that was confirmed",
+        Facts(confirmed_w=180.0),
+        steps.KeepConfirmed,
+    ),
+    (steps.Recommended(setting=None), "it has none", Facts(), steps.KeepNone),
+    (
+        steps.Recommended(setting=260.0, is_no_cap=True),
         "it named the limit that holds without one",
         Facts(),
         steps.KeepNone,
     ),
-    (steps.Recommended(cap_w=None), "it has none, and the baseline is rough", ROUGH, steps.BaselineAgain),
+    (steps.Recommended(setting=None), "it has none, and the baseline is rough", ROUGH, steps.BaselineAgain),
     (steps.WindowEnded(), "", Facts(), steps.NextWindow),
     (steps.Judged(ruling=BETTER, why="energy 0.8"), "the cap is better", Facts(), steps.KeepConfirmed),
     (steps.Judged(ruling=SLOW, why="+9 % time"), "it is not", Facts(), steps.KeepNone),
@@ -87,9 +92,9 @@ CASES: list[tuple[Happened, str, Facts, type]] = [
     (steps.Decided(decision=KEEP, balances=True), "`--per-gpu`", Facts(), steps.BalanceGpus),
     (steps.EndNear(), "", Facts(), steps.KeepUnconfirmed),
     (steps.CheckDue(), "", Facts(), steps.Check),
-    (steps.ValueMoved(wanted=Move(cap_w=180.0)), "one that is known", Facts(), Move),
+    (steps.ValueMoved(wanted=Move(setting=180.0)), "one that is known", Facts(), Move),
     (steps.ValueMoved(wanted=CONFIRM), "one that was never confirmed", Facts(), Confirm),
-    (steps.ValueMoved(wanted=TryOut(cap_w=180.0)), "one that nobody knows", Facts(), steps.BaselineAgain),
+    (steps.ValueMoved(wanted=TryOut(setting=180.0)), "one that nobody knows", Facts(), steps.BaselineAgain),
     (steps.ValueMoved(wanted=None), "while one is confirmed that is not", Facts(), steps.HoldAsBefore),
     (CeilingMoved(during=During.HOLD), "", Facts(), steps.HoldWithin),
     (CeilingMoved(during=During.TRIAL), "what is under way may go on", Facts(), steps.Continue),
@@ -162,7 +167,7 @@ def test_all_that_may_happen_and_all_there_is_to_do_is_in_it() -> None:
 def test_what_a_moved_ceiling_leaves_of_what_is_under_way(
     during: During, allowed: bool, holds: bool, expected: type
 ) -> None:
-    step = next_step(Facts(baseline_holds=holds), CeilingMoved(during=during, cap_w=180.0, allowed=allowed))
+    step = next_step(Facts(baseline_holds=holds), CeilingMoved(during=during, setting=180.0, allowed=allowed))
     assert type(step) is expected
 
 
@@ -176,15 +181,15 @@ def test_a_search_that_ended_by_its_curve_goes_on_where_the_ceiling_has_risen() 
 
 
 def test_where_other_caps_may_be_asked_for_a_trial_that_has_not_begun_is_asked_for_anew() -> None:
-    moved = CeilingMoved(during=During.SAVING_UP, cap_w=180.0, other_grid=True)
+    moved = CeilingMoved(during=During.SAVING_UP, setting=180.0, other_grid=True)
     assert isinstance(next_step(Facts(), moved), steps.AskForCap)
 
 
 def test_a_trial_is_announced_once_however_often_it_waits_for_savings() -> None:
-    assert next_step(Facts(), steps.Asked(cap_w=180.0)) == steps.TryCap(cap_w=180.0)
-    again = steps.TryCap(cap_w=180.0, announced=True)
-    assert next_step(Facts(), steps.SavingsSpent(cap_w=180.0)) == again
-    assert next_step(Facts(), CeilingMoved(during=During.SAVING_UP, cap_w=180.0)) == again
+    assert next_step(Facts(), steps.Asked(setting=180.0)) == steps.TryCap(setting=180.0)
+    again = steps.TryCap(setting=180.0, announced=True)
+    assert next_step(Facts(), steps.SavingsSpent(setting=180.0)) == again
+    assert next_step(Facts(), CeilingMoved(during=During.SAVING_UP, setting=180.0)) == again
 
 
 def test_the_baseline_of_a_search_is_rough_only_where_it_was_a_first_look() -> None:
@@ -197,7 +202,7 @@ def test_the_baseline_of_a_search_is_rough_only_where_it_was_a_first_look() -> N
     [(Facts(), False), (Facts(is_blind=True), True), (Facts(has_slowdown_limit=True), True)],
 )
 def test_where_caps_were_left_out_a_later_search_may_find_one(facts: Facts, unsure: bool) -> None:
-    step = next_step(facts, steps.Recommended(cap_w=None))
+    step = next_step(facts, steps.Recommended(setting=None))
     assert isinstance(step, steps.KeepNone)
     assert step.unsure is unsure
 
@@ -223,7 +228,7 @@ FLAGS = (
 def _always() -> Iterator[tuple[Facts, Happened, Step]]:
     """All that may happen, whatever is known."""
     ceilings = [
-        CeilingMoved(during=during, cap_w=180.0, allowed=allowed, other_grid=other, may_search_on=other)
+        CeilingMoved(during=during, setting=180.0, allowed=allowed, other_grid=other, may_search_on=other)
         for during, allowed, other in product(During, (False, True), (False, True))
     ]
     for flags in product((False, True), repeat=len(FLAGS)):

@@ -31,8 +31,8 @@ def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> No
     outcome = tuned(TuneConfig(metric=EDP))
     trial, back = announced(outcome, events.CapSet)[:2]
     limit_w = PROFILE.cap_range.default_w
-    assert trial.cap_w[0] < limit_w
-    assert back.cap_w == (limit_w,)
+    assert trial.setting[0] < limit_w
+    assert back.setting == (limit_w,)
     assert back.t_s - trial.t_s < 30.0
     assert warnings(outcome)[0].startswith("a period of 0.34")
     found = announced(outcome, events.ProgressFound)[0]
@@ -54,7 +54,7 @@ def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(confi
 def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(says, monkeypatch) -> None:
     monkeypatch.setattr("autocap.progress.period.proof.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=EDP), end_s=600.0)
-    assert [event.cap_w for event in announced(outcome, events.CapSet)][1:] == [(PROFILE.cap_range.default_w,)]
+    assert [event.setting for event in announced(outcome, events.CapSet)][1:] == [(PROFILE.cap_range.default_w,)]
     assert not announced(outcome, events.ProgressFound)
     assert not outcome.trials
     unlikely = "unlike beats of fast loads, which are not excluded"

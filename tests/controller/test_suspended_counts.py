@@ -68,7 +68,7 @@ def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_a
     assert warnings(outcome) == []
     decided = announced(outcome, events.Decided)
     assert len(decided) > 1
-    assert len({event.cap_w for event in decided}) == 1
+    assert len({event.setting for event in decided}) == 1
 
 
 def test_a_changed_workload_is_noticed_all_the_same() -> None:

@@ -51,7 +51,7 @@ class Told(Log):
 
     @property
     def kept_w(self) -> float | None:
-        decided = [event.cap_w for event in self.events if isinstance(event, events.Decided)]
+        decided = [event.setting for event in self.events if isinstance(event, events.Decided)]
         return decided[-1] if decided else None
 
     @property
@@ -116,7 +116,7 @@ def test_two_packages_get_one_cap_and_wrap_while_they_are_measured(tree: RaplTre
     told = tune(tree, zones, shape, energy)
     assert told.kept_w is not None
     assert shape.regret_pct(energy, told.kept_w, 31.0, 125.0) < 1.0
-    assert {len(event.cap_w) for event in told.events if isinstance(event, events.CapSet)} == {2}
+    assert {len(event.setting) for event in told.events if isinstance(event, events.CapSet)} == {2}
     true_j = shape.truth(125.0, packages=2).energy_per_iteration_j
     assert told.baseline_j == pytest.approx(true_j, rel=0.02)
     assert not [event for event in told.events if isinstance(event, events.Warned)]

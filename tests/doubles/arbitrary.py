@@ -33,7 +33,7 @@ def measurements(draw: st.DrawFn, devices: int = 1, cap_w: float | None = None) 
         time_energy_corr=corr,
     )
     return records.Measurement(
-        cap_w=tuple(draw(watts) if cap_w is None else cap_w for _ in range(devices)),
+        setting=tuple(draw(watts) if cap_w is None else cap_w for _ in range(devices)),
         start_s=draw(st.floats(min_value=0.0, max_value=1e6)),
         duration_s=period_s * iterations,
         iterations=iterations,
@@ -60,9 +60,9 @@ def _cap_ranges(draw: st.DrawFn) -> records.CapRange:
 def _trials(draw: st.DrawFn) -> records.Trial:
     state, reason = draw(st.sampled_from(records.TrialState)), draw(st.none() | st.text())
     if state is records.TrialState.FAILED:
-        return records.Trial(cap_w=draw(watts), state=state, reason=reason)
+        return records.Trial(setting=draw(watts), state=state, reason=reason)
     return records.Trial(
-        cap_w=draw(watts),
+        setting=draw(watts),
         state=state,
         reason=reason,
         cost=draw(finite),
@@ -114,7 +114,7 @@ def _gpu_sets(draw: st.DrawFn) -> GpuSet:
 
 _predictions = st.builds(
     records.Prediction,
-    cap_w=watts,
+    setting=watts,
     energy=ratios,
     time=ratios,
     energy_rel_stderr=ratios,

@@ -65,7 +65,7 @@ class CpuShape:
         x = self.frequency(cap_w)
         time_s, power_w = self.time_s(x), packages * (self.package_w(x) + self.dram_w(x))
         return Measurement(
-            cap_w=(cap_w,) * packages, start_s=0.0, duration_s=time_s, iterations=1, period_s=time_s,
+            setting=(cap_w,) * packages, start_s=0.0, duration_s=time_s, iterations=1, period_s=time_s,
             period_rel_stderr=0.0, power_w=power_w, power_rel_stderr=0.0, energy_per_iteration_j=time_s * power_w,
             energy_rel_stderr=0.0, time_energy_corr=0.0,
         )  # fmt: skip

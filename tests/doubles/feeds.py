@@ -19,7 +19,7 @@ def measurement(
 ) -> Measurement:
     """A valid measurement of one device."""
     return Measurement(
-        cap_w=(cap_w,),
+        setting=(cap_w,),
         start_s=0.0,
         duration_s=period_s * iterations,
         iterations=iterations,
@@ -35,14 +35,14 @@ def measurement(
 
 def trial_of(found: Measurement, cost: float = 1.0, cost_stderr: float = 0.01) -> Trial:
     """The trial of a cap that was measured to the end."""
-    cap_w = max(found.cap_w)
-    return Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=cost_stderr, measurement=found)
+    cap_w = max(found.setting)
+    return Trial(setting=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=cost_stderr, measurement=found)
 
 
 def prediction(cap_w: float, energy: float, time: float, *, energy_error: float = 0.01, time_error: float = 0.01):
     """Of a cap, beside the baseline."""
     return Prediction(
-        cap_w=cap_w,
+        setting=cap_w,
         energy=energy,
         time=time,
         energy_rel_stderr=energy_error,

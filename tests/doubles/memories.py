@@ -21,7 +21,7 @@ def curve(
         metric=MetricInfo(name="energy"),
         progress="steps",
         baseline=measurement(100.0, cap_w=arrival_w),
-        points=tuple(Point(cap_w=cap_w, measurement=measurement(j, cap_w=cap_w)) for cap_w, j in caps.items()),
+        points=tuple(Point(setting=cap_w, measurement=measurement(j, cap_w=cap_w)) for cap_w, j in caps.items()),
         kept_w=kept_w,
     )
 

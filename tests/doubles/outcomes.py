@@ -27,10 +27,10 @@ def warnings(outcome: Logged) -> list[str]:
 
 
 def caps_set(outcome: Logged) -> list[float]:
-    return [event.cap_w[0] for event in announced(outcome, events.CapSet)]
+    return [event.setting[0] for event in announced(outcome, events.CapSet)]
 
 
 def held_at(outcome: Logged, t_s: float, found_w: float = 260.0) -> float:
     """The cap that was set last by a time, watts. found_w: the limit found on arrival."""
-    held = [event.cap_w[0] for event in announced(outcome, events.CapSet) if event.t_s <= t_s]
+    held = [event.setting[0] for event in announced(outcome, events.CapSet) if event.t_s <= t_s]
     return held[-1] if held else found_w

@@ -22,7 +22,7 @@ def window(cap_w: float, energy_j: float, period_s: float, error: float = 0.004)
 def trial(measured: Measurement, baseline: Measurement, state: TrialState, reason: str | None = None) -> Trial:
     cost = EDS.cost(measured, baseline)
     return Trial(
-        cap_w=measured.cap_w[0],
+        setting=measured.setting[0],
         state=state,
         reason=reason,
         cost=cost.value,
@@ -47,7 +47,7 @@ def told(metric: events.MetricInfo = STARTED.metric, *, emulated: bool = True) -
         (
             120.0,
             Trial(
-                cap_w=200.0,
+                setting=200.0,
                 state=TrialState.FAILED,
                 reason="only 3 iterations within 6 s, 8 are needed; pass a larger --trial-seconds",
                 cost=None,
@@ -65,15 +65,15 @@ def told(metric: events.MetricInfo = STARTED.metric, *, emulated: bool = True) -
         *(events.TrialEnded(t_s=t_s, trial=one) for t_s, one in ended),
         events.BaselineMeasured(t_s=80.0, measurement=SECOND),
         *(events.TrialEnded(t_s=t_s, trial=one) for t_s, one in later),
-        events.CapSet(t_s=120.0, cap_w=(160.0,)),
-        events.TrialStarted(t_s=120.0, cap_w=160.0, expected=6),
+        events.CapSet(t_s=120.0, setting=(160.0,)),
+        events.TrialStarted(t_s=120.0, setting=160.0, expected=6),
         tally(125.0, 250.0),
         tally(130.0, 260.0),
         events.TrialEnded(t_s=135.0, trial=trial(window(160.0, 84.0, 0.56), SECOND, TrialState.COMPLETE)),
         events.StateEntered(t_s=140.0, state=State.CONFIRMING),
         events.Decided(
             t_s=160.0,
-            cap_w=160.0,
+            setting=160.0,
             confirmed=True,
             reason="energy -23.9 ± 0.4 %, time +7.7 ± 0.5 %",
             measurement=window(160.0, 83.0, 0.56, 0.002),

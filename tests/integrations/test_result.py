@@ -34,7 +34,7 @@ def test_a_run_is_loaded_and_prints_as_its_report(recorded: Path, capsys: pytest
 
 def test_the_kept_cap_prints_as_a_line(recorded: Path) -> None:
     chosen = autocap.load(recorded).chosen
-    assert str(chosen).startswith(f"{chosen.cap_w[0]:g} W, confirmed: ")
+    assert str(chosen).startswith(f"{chosen.setting[0]:g} W, confirmed: ")
     assert str(chosen).endswith(" J per iteration")
     assert "\n" not in str(chosen)
 
@@ -49,7 +49,7 @@ def test_the_trials_are_a_table_of_pandas_where_that_is_there(recorded: Path) ->
     result = autocap.load(recorded)
     table = result.trials_dataframe()
     assert isinstance(table, pandas.DataFrame)
-    assert list(table["cap_w"]) == [max(trial.cap_w) for trial in result.trials]
+    assert list(table["cap_w"]) == [max(trial.setting) for trial in result.trials]
     assert list(table["state"]) == [trial.state.value for trial in result.trials]
     assert (table["period_stderr_s"].dropna() > 0).all()
 

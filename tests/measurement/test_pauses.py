@@ -37,7 +37,7 @@ def test_validation_and_checkpoints_are_announced_as_pauses_and_never_measured()
     for event in outcome.trials:
         found = event.trial.measurement
         assert event.trial.state is not TrialState.FAILED, event.trial.reason
-        assert abs(found.period_s / RESNET50.time_s(found.cap_w[0]) - 1) < 4 * found.period_rel_stderr + 0.003
+        assert abs(found.period_s / RESNET50.time_s(found.setting[0]) - 1) < 4 * found.period_rel_stderr + 0.003
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
 
@@ -66,7 +66,7 @@ def test_a_window_with_a_disturbance_is_taken_again(what: str) -> None:
     assert TrialState.FAILED not in {event.trial.state for event in outcome.trials}
     for event in outcome.trials:
         found = event.trial.measurement
-        assert abs(found.period_s / RESNET50.time_s(found.cap_w[0]) - 1) < 4 * found.period_rel_stderr + 0.003
+        assert abs(found.period_s / RESNET50.time_s(found.setting[0]) - 1) < 4 * found.period_rel_stderr + 0.003
     assert outcome.decided.confirmed
 
 

@@ -49,7 +49,7 @@ def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
     assert baseline.measurement.period_s == pytest.approx(profile.time_s(profile.cap_range.default_w), rel=0.01)
     for event in outcome.trials:
         if event.trial.measurement is not None:  # the same multiple at every cap
-            expected_s = profile.time_s(event.trial.cap_w)
+            expected_s = profile.time_s(event.trial.setting)
             assert event.trial.measurement.period_s == pytest.approx(expected_s, rel=0.02)
     assert outcome.decided.confirmed
     assert regret_pct(profile, EDS, outcome.grid, outcome.final_cap_w, profile.cap_range.default_w) < 1.5

@@ -99,7 +99,9 @@ def test_windows_taken_together_share_the_error_of_the_clock() -> None:
 def test_nor_do_the_trials_of_a_strategy_lessen_it() -> None:
     base, window = measurement(period_s=1.0, cap_w=300.0, period_error=0.0), seen(1.5e9, 1.2e9)
     cost = ENERGY.cost(window, base)
-    trial = Trial(cap_w=200.0, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=window)
+    trial = Trial(
+        setting=200.0, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=window
+    )
     found = find_out([trial] * 9, Metric(name="energy", max_slowdown=0.2), base)
     assert found.stderr >= cost.shared
     assert not found.allowed
@@ -129,7 +131,7 @@ def test_in_whole_jobs_the_ranges_hold_and_a_kept_cap_is_within_the_limit_on_slo
     assert base.is_relative
     for found in windows(outcome):
         ratio, stderr = slowdown(found, base)
-        assert abs(ratio - truth(RESNET50, share, found.cap_w[0])) <= 2 * stderr
+        assert abs(ratio - truth(RESNET50, share, found.setting[0])) <= 2 * stderr
     kept, beside_it = outcome.decided.measurement, outcome.decided.baseline
     ratio, stderr = slowdown(kept, beside_it)
     assert ratio + 2 * stderr <= 1.10
@@ -140,8 +142,8 @@ def test_where_the_cap_that_promises_most_is_too_uncertain_one_that_is_surely_be
     profile, metric = profiles.load("quadro-rtx-6000/inception4"), Metric(name="eds", k=2.0)
     config = TuneConfig(metric=metric, caps_w=(130.0, 180.0, 220.0))
     outcome = tune(with_host(profile, 0.0), config, "linear", progress=SpeedProgress(), stop_when_held=True)
-    cost = {event.trial.cap_w: event.trial.cost or 0.0 for event in outcome.trials}
-    error = {event.trial.cap_w: event.trial.cost_stderr or 0.0 for event in outcome.trials}
+    cost = {event.trial.setting: event.trial.cost or 0.0 for event in outcome.trials}
+    error = {event.trial.setting: event.trial.cost_stderr or 0.0 for event in outcome.trials}
     assert cost[130.0] < cost[180.0]
     assert cost[130.0] + 2 * error[130.0] > 1 > cost[180.0] + 2 * error[180.0]
     assert outcome.final_cap_w == 180.0

@@ -27,10 +27,10 @@ from tests.doubles.recorded import record
 KWH = 3.6e6
 HOUR = 3600.0
 BASE = Measurement(
-    cap_w=(300.0,), start_s=0.0, duration_s=100.0, iterations=100.0, period_s=1.0, period_rel_stderr=0.0,
+    setting=(300.0,), start_s=0.0, duration_s=100.0, iterations=100.0, period_s=1.0, period_rel_stderr=0.0,
     power_w=1000.0, power_rel_stderr=0.0, energy_per_iteration_j=1000.0, energy_rel_stderr=0.01, time_energy_corr=0.0,
 )  # fmt: skip
-SLOW = replace(BASE, cap_w=(200.0,), period_s=1.25, energy_per_iteration_j=800.0, energy_rel_stderr=0.02)
+SLOW = replace(BASE, setting=(200.0,), period_s=1.25, energy_per_iteration_j=800.0, energy_rel_stderr=0.02)
 MEASURED = [Measured(measurement=SLOW, baseline=BASE)]
 COST = Metric(name="cost", hour_price=0.0, moving=True)
 
@@ -73,7 +73,7 @@ def test_under_another_cap_the_same_work_falls_into_other_hours() -> None:
     assert money(found.baseline.money) == pytest.approx(0.4 + 0.1 * 2880 / HOUR)
     assert found.baseline.time_s.value == pytest.approx(6480.0)
     # Of 1.25 s: an hour at 640 W and 0.4, the other 4500 s at 0.1.
-    assert found.constant.cap_w == (200.0,)
+    assert found.constant.setting == (200.0,)
     assert money(found.constant.money) == pytest.approx(0.64 * 0.4 + 0.64 * 0.1 * 4500 / HOUR)
     assert found.constant.money.stderr == pytest.approx(found.constant.money.value * math.hypot(0.01, 0.02))
 
@@ -82,7 +82,7 @@ def test_the_best_constant_cap_depends_on_what_an_hour_is_worth() -> None:
     for hour_price, cap_w in ((0.0, 200.0), (10.0, 300.0)):
         metric = in_force(replace(COST, hour_price=hour_price), DEAR_THEN_CHEAP, NO_RATES)
         found = books(DEAR_THEN_CHEAP, NO_RATES, metric, BASE, MEASURED, [])
-        assert found.constant.cap_w == (cap_w,)
+        assert found.constant.setting == (cap_w,)
         assert money(found.spent.cost) == pytest.approx(0.464 + 2 * hour_price)
         assert money(found.constant.cost) <= money(found.baseline.cost if found.baseline else None)
 
@@ -90,14 +90,14 @@ def test_the_best_constant_cap_depends_on_what_an_hour_is_worth() -> None:
 def test_at_prices_below_0_more_energy_costs_less() -> None:
     events = [quoted(0, -0.1), tally(2, 1.64, 6480)]
     found = books(events, NO_RATES, in_force(COST, events, NO_RATES), BASE, MEASURED, [])
-    assert found.constant.cap_w == (300.0,)
+    assert found.constant.setting == (300.0,)
     assert money(found.constant.money) == pytest.approx(-0.1 * 1.8)
 
 
 def test_a_cap_beyond_the_limit_on_slowdown_is_no_constant_one() -> None:
     metric = replace(in_force(COST, DEAR_THEN_CHEAP, NO_RATES), max_slowdown=0.1)
     found = books(DEAR_THEN_CHEAP, NO_RATES, metric, BASE, MEASURED, [])
-    assert found.constant.cap_w == (300.0,)
+    assert found.constant.setting == (300.0,)
 
 
 def test_a_log_that_is_read_again_says_the_same_as_the_run_did_at_its_end(run: Path) -> None:

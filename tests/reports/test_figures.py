@@ -56,7 +56,7 @@ def a_curve(name: str) -> Curve:
     """Four caps of a sweep: each W below 260 saves 0.2 % of energy and costs 0.1 % of time."""
     rows = tuple(
         CapCosts(
-            cap_w=(cap_w,),
+            setting=(cap_w,),
             costs={
                 TIME: Cost(value=1 + (260 - cap_w) / 1000, stderr=0.01),
                 **{metric: Cost(value=1 - (260 - cap_w) / 500, stderr=0.02) for metric in METRICS},
@@ -81,7 +81,7 @@ def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(drawn,
     assert isinstance(period, Plot)
     names = [row.name for row in rows.rows]
     assert names == ["waiting", "baseline", "searching", "confirming", "holding", "trials, W"]
-    assert [bar.label for bar in rows.rows[-1].bars] == [f"{trial.cap_w[0]:g}" for trial in summary.trials]
+    assert [bar.label for bar in rows.rows[-1].bars] == [f"{trial.setting[0]:g}" for trial in summary.trials]
     assert {"cap", "enforced limit", "mean draw"} <= set(named(power, Line))
     assert set(named(power, Line)["cap"].y) == set(samples.requested_w)
     assert power.y.low == 0
@@ -127,7 +127,7 @@ def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_e
     assert points["measured"].style.marker != points["predicted"].style.marker
     assert points["measured"].x_error is not None
     assert points["predicted"].x_error is None
-    tried = {f"{trial.cap_w[0]:g}" for trial in run[0].trials if trial.cap_w != (260.0,)}
+    tried = {f"{trial.setting[0]:g}" for trial in run[0].trials if trial.setting != (260.0,)}
     assert set(points["measured"].labels) == tried
     front = named(plot, Line)["Pareto front"]
     assert np.all(np.diff(front.x) >= 0)

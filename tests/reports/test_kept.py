@@ -21,13 +21,18 @@ GPUS = tuple(GpuInfo(index=index, uuid=f"GPU-{index}", name="Test", cap_range=RA
 
 
 def window(caps_w: tuple[float, ...], energy_j: float, period_s: float) -> Measurement:
-    return replace(measurement(energy_j, period_s, energy_error=0.001, period_error=0.001), cap_w=caps_w)
+    return replace(measurement(energy_j, period_s, energy_error=0.001, period_error=0.001), setting=caps_w)
 
 
 BASELINE = window((260.0, 260.0), 100.0, 0.5)
 TRIAL = trial_of(window(COMMON_W, 80.0, 0.52), 0.9)
 DECIDED = Decided(
-    t_s=60.0, cap_w=200.0, confirmed=True, reason="better", measurement=window(COMMON_W, 80.0, 0.52), baseline=BASELINE
+    t_s=60.0,
+    setting=200.0,
+    confirmed=True,
+    reason="better",
+    measurement=window(COMMON_W, 80.0, 0.52),
+    baseline=BASELINE,
 )
 SEARCHED: list[Event] = [
     STARTED,
@@ -42,7 +47,7 @@ SEARCHED: list[Event] = [
 ]
 TRIED = PerGpuTried(
     t_s=90.0,
-    cap_w=OWN_W,
+    setting=OWN_W,
     accepted=True,
     reason="energy -3.00 ± 0.10 %",
     cost=0.88,
@@ -51,29 +56,29 @@ TRIED = PerGpuTried(
 )
 KEPT = PerGpuDecided(
     t_s=120.0,
-    cap_w=OWN_W,
+    setting=OWN_W,
     kept=True,
     reason="energy -3.00 ± 0.14 %, time +0.00 ± 0.14 %, against the common cap",
     measurement=window(OWN_W, 78.57, 0.53),  # the machine is slower and warmer by then
     common=window(COMMON_W, 81.0, 0.53),
     as_confirmed=window(OWN_W, 77.6, 0.52),
 )
-UNDONE = PerGpuDecided(t_s=120.0, cap_w=COMMON_W, kept=False, reason="no GPU waits")
+UNDONE = PerGpuDecided(t_s=120.0, setting=COMMON_W, kept=False, reason="no GPU waits")
 
 
 def test_kept_caps_per_gpu_are_what_is_chosen_and_held_against_the_baseline_of_the_common_cap() -> None:
     summary = summarise([*SEARCHED, TRIED, KEPT])
-    assert summary.chosen.cap_w == OWN_W
+    assert summary.chosen.setting == OWN_W
     assert summary.versus_baseline.energy_pct == pytest.approx(-22.4)
     assert summary.versus_baseline.time_pct == pytest.approx(4.0)
     assert summary.versus_common.energy_pct == pytest.approx(-3.0)
     assert summary.versus_common.energy_stderr_pct == pytest.approx(0.97 * 0.1 * 2**0.5)
-    assert [trial.cap_w for trial in summary.trials] == [COMMON_W, OWN_W]
+    assert [trial.setting for trial in summary.trials] == [COMMON_W, OWN_W]
 
 
 def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> None:
     summary = summarise([*SEARCHED, UNDONE])
-    assert summary.chosen.cap_w == COMMON_W
+    assert summary.chosen.setting == COMMON_W
     assert summary.versus_common.energy_pct is None
     assert "no cap per GPU was kept: no GPU waits" in text.lines(run_document(summary, []))
 
@@ -81,9 +86,9 @@ def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> N
 def test_caps_per_gpu_that_were_looked_at_again_stay_chosen() -> None:
     again = replace(DECIDED, t_s=900.0, reason="still better", measurement=window(OWN_W, 77.0, 0.52))
     summary = summarise([*SEARCHED, KEPT, StateEntered(t_s=880.0, state=State.CONFIRMING), again])
-    assert summary.chosen.cap_w == OWN_W
+    assert summary.chosen.setting == OWN_W
     assert summary.versus_common is not None
-    put_back = replace(again, cap_w=None, confirmed=False, measurement=None, baseline=None)
+    put_back = replace(again, setting=None, confirmed=False, measurement=None, baseline=None)
     gone = summarise([*SEARCHED, KEPT, put_back])
     assert (gone.chosen, gone.versus_common) == (None, None)
 
@@ -101,9 +106,9 @@ def test_the_report_names_every_cap_and_the_saving_over_the_common_one() -> None
 
 
 def test_a_cap_per_gpu_is_no_point_of_the_curve_over_the_common_cap() -> None:
-    log = [*SEARCHED, TRIED, KEPT, CapSet(t_s=120.0, cap_w=OWN_W)]
+    log = [*SEARCHED, TRIED, KEPT, CapSet(t_s=120.0, setting=OWN_W)]
     curve = of_run(summarise(log), log)
-    assert [one.cap_w for one in curve.measured] == [COMMON_W, (260.0, 260.0)]
+    assert [one.setting for one in curve.measured] == [COMMON_W, (260.0, 260.0)]
 
 
 def test_each_step_has_a_sentence() -> None:

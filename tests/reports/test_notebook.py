@@ -76,7 +76,7 @@ def test_it_is_the_headline_the_metric_in_words_and_the_caps_with_what_became_of
 
 
 def test_where_no_cap_was_kept_it_says_why_and_claims_nothing() -> None:
-    nothing = Decided(t_s=160.0, cap_w=None, confirmed=False, reason="not better beyond its error: eds 0.998")
+    nothing = Decided(t_s=160.0, setting=None, confirmed=False, reason="not better beyond its error: eds 0.998")
     found = shown(decided(told(), nothing))
     assert found.text.startswith("No cap was kept")
     assert "no cap was kept, the limit found on arrival was put back: not better beyond its error: eds" in found.text
@@ -100,7 +100,7 @@ def test_nothing_of_a_run_is_taken_for_markup(metric: str) -> None:
         replace(event, trial=replace(event.trial, reason=HOSTILE)) if hasattr(event, "trial") else event
         for event in hostile
     ]
-    nothing = Decided(t_s=160.0, cap_w=None, confirmed=False, reason=HOSTILE)
+    nothing = Decided(t_s=160.0, setting=None, confirmed=False, reason=HOSTILE)
     for some in (trials, decided(trials, nothing), [started, RunEnded(t_s=1.0, ended_because=HOSTILE)]):
         found = shown(some)
         assert found.tags <= {

@@ -55,7 +55,7 @@ def test_the_best_so_far_is_a_caps_pooled_value_not_its_luckiest_trial() -> None
     status = status_after(until(told(), TrialStarted))
     assert min(trial.cost for trial in status.summary.trials if trial.cost) == pytest.approx(0.91)
     best = status.best
-    assert (best.cap_w, best.cost) == ((160.0,), pytest.approx(0.92))
+    assert (best.setting, best.cost) == ((160.0,), pytest.approx(0.92))
 
 
 def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() -> None:
@@ -63,7 +63,7 @@ def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() ->
     anew = [StateEntered(t_s=900.0, state=State.BASELINE), BaselineMeasured(t_s=920.0, measurement=FIRST)]
     assert status_after([*searched, *anew]).best is None
     within = status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.2)), TrialStarted)).best
-    assert within.cap_w == (180,), "160 W takes 8 % more time, and windows here scatter by more than they say"
+    assert within.setting == (180,), "160 W takes 8 % more time, and windows here scatter by more than they say"
     assert status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.085)), TrialStarted)).best is None
 
 
@@ -98,7 +98,7 @@ def test_the_headline_claims_nothing_that_could_not_be_measured() -> None:
     def changed(**changes: float) -> str:
         events = told(emulated=False)
         place = next(place for place, event in enumerate(events) if isinstance(event, Decided))
-        events[place] = replace(events[place], measurement=replace(IN_TURN, cap_w=(160.0,), **changes))
+        events[place] = replace(events[place], measurement=replace(IN_TURN, setting=(160.0,), **changes))
         return said(events)
 
     assert "0 W: no change in energy beyond 0.6 %, 8 % more time;" in changed(period_s=0.56)
@@ -124,7 +124,7 @@ def test_without_a_kept_cap_nothing_is_claimed() -> None:
     started, *rest = told()
     events = [replace(started, rates=Rates(energy_price=0.3, currency="€", carbon_g_per_kwh=380.0)), *rest]
     place = next(place for place, event in enumerate(events) if isinstance(event, Decided))
-    events[place] = Decided(t_s=160.0, cap_w=None, confirmed=False, reason="no better")
+    events[place] = Decided(t_s=160.0, setting=None, confirmed=False, reason="no better")
     assert said(events) == "No cap was kept"
     assert said(events[:3]) == "Nothing decided yet"
 

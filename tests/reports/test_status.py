@@ -77,7 +77,7 @@ def test_samples_give_each_device_its_draw_limit_and_energy(log: list[Event]) ->
     for t_s in (1.0, 2.0, 3.0):
         readings = tuple(Reading(t_s=t_s, power_w=watts, requested_w=cap_w) for watts, cap_w in ((100, 200), (50, 210)))
         status.sample(Sample(t_s=t_s, readings=readings))
-    assert (status.energies_j, status.caps_w, status.total_w) == (pytest.approx((200.0, 100.0)), (200, 210), 150)
+    assert (status.energies_j, status.settings, status.total_w) == (pytest.approx((200.0, 100.0)), (200, 210), 150)
     status.sample(Sample(t_s=4.0, readings=(Reading(t_s=4.0, power_w=None), Reading(t_s=4.0, power_w=50.0))))
     assert status.total_w is None
 

@@ -55,7 +55,7 @@ TALLY = events.Tally(
 )
 KEPT = events.Decided(
     t_s=150.0,
-    cap_w=200.0,
+    setting=200.0,
     confirmed=True,
     reason="better",
     measurement=window(200.0, 80.0, 1.05),
@@ -70,7 +70,7 @@ WHOLE: list[Event] = [
     MEASURED,
     events.StateEntered(t_s=20.0, state=State.SEARCHING),
     complete(window(200.0, 80.0, 1.05)),
-    events.TrialEnded(t_s=40.0, trial=Trial(cap_w=100.0, state=TrialState.FAILED, reason="no step")),
+    events.TrialEnded(t_s=40.0, trial=Trial(setting=100.0, state=TrialState.FAILED, reason="no step")),
     events.Warned(t_s=50.0, text="careful"),
     events.StateEntered(t_s=100.0, state=State.CONFIRMING),
     KEPT,
@@ -149,7 +149,7 @@ def test_what_is_kept_without_a_gain_never_breaks_even() -> None:
 
 
 def test_without_a_kept_cap_nothing_is_claimed_net() -> None:
-    put_back = replace(KEPT, cap_w=None, confirmed=False, reason="no gain", measurement=window(200.0, 99.0, 1.0))
+    put_back = replace(KEPT, setting=None, confirmed=False, reason="no gain", measurement=window(200.0, 99.0, 1.0))
     summary = with_metric("energy", MEASURED, put_back, TALLY)
     assert summary.chosen is None
     assert (summary.versus_baseline.energy_pct, summary.versus_baseline.break_even_s) == (None, None)
@@ -158,10 +158,10 @@ def test_without_a_kept_cap_nothing_is_claimed_net() -> None:
 
 
 def test_the_last_decision_counts() -> None:
-    later = replace(KEPT, t_s=400.0, cap_w=180.0, measurement=window(180.0, 75.0, 1.1))
+    later = replace(KEPT, t_s=400.0, setting=180.0, measurement=window(180.0, 75.0, 1.1))
     chosen = summarise([*WHOLE[:-3], later]).chosen
-    assert chosen.cap_w == (180.0,)
-    undone = replace(KEPT, t_s=500.0, cap_w=None, confirmed=False, measurement=None)
+    assert chosen.setting == (180.0,)
+    undone = replace(KEPT, t_s=500.0, setting=None, confirmed=False, measurement=None)
     assert summarise([*WHOLE[:-3], later, undone]).chosen is None
 
 
@@ -175,7 +175,7 @@ def test_the_baseline_shown_is_the_first_and_a_trial_is_judged_by_the_one_before
         complete(window(180.0, 140.0, 2.2)),
     )
     assert summary.baseline == BASELINE
-    assert next(point.energy for point in summary.pareto if point.cap_w == (180.0,)) == pytest.approx(0.70)
+    assert next(point.energy for point in summary.pareto if point.setting == (180.0,)) == pytest.approx(0.70)
 
 
 def test_repeats_of_a_cap_that_agree_count_by_their_errors_as_if_these_belonged_to_one_value() -> None:
@@ -205,7 +205,7 @@ def test_repeats_that_disagree_are_known_no_better_than_they_scatter_and_neither
     assert best["energy"].cost == pytest.approx(0.745), "as many iterations of the one as of the other"
     scatter = (0.855 - 0.635) / 2  # half of what is between them; and the baseline, measured once, scatters as a window
     assert best["energy"].cost_stderr == pytest.approx(scatter * math.sqrt(3), rel=0.05)
-    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)] or [None]
+    (point,) = [one for one in summary.pareto if one.setting == (200.0,)] or [None]
     assert (point.energy, point.energy_stderr) == (best["energy"].cost, best["energy"].cost_stderr)
     assert best["edp"].cost == pytest.approx(point.energy * point.time), "one function feeds all tables"
 
@@ -216,7 +216,7 @@ def test_a_trials_error_has_the_baselines_in_it_wherever_it_is_stated() -> None:
         "energy", events.BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 72.5, 1.05))
     )
     best = {one.metric: one for one in summary.best_by_metric}["energy"]
-    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)]
+    (point,) = [one for one in summary.pareto if one.setting == (200.0,)]
     assert best.cost_stderr == pytest.approx(0.725 * 0.43, rel=0.01)
     assert (point.energy_stderr, point.time_stderr) == (best.cost_stderr, pytest.approx(1.05 * 0.57, rel=0.01))
 
@@ -228,10 +228,10 @@ def test_every_metric_has_its_own_best_and_the_baseline_takes_part() -> None:
         complete(window(200.0, 80.0, 1.05)),  # eds(2) 0.925, eds(1.5) 0.967, edp 0.84, ed2p 0.882
         complete(window(120.0, 70.0, 1.60)),  # eds(2) 1.150, eds(1.5) 1.300, edp 1.12, ed2p 1.792
     )
-    best = {one.metric: one.cap_w for one in summary.best_by_metric}
+    best = {one.metric: one.setting for one in summary.best_by_metric}
     assert best == dict.fromkeys(("edp", "ed2p", "eds_1.5", "eds_2"), (200.0,)) | {"energy": (120.0,)}
     only_slower = with_metric("energy", MEASURED, complete(window(120.0, 95.0, 2.0)))
-    assert {one.metric: one.cap_w[0] for one in only_slower.best_by_metric}["edp"] == 260.0
+    assert {one.metric: one.setting[0] for one in only_slower.best_by_metric}["edp"] == 260.0
 
 
 def test_the_front_holds_what_nothing_beats_in_both_and_leaves_invalid_windows_out() -> None:
@@ -243,7 +243,7 @@ def test_the_front_holds_what_nothing_beats_in_both_and_leaves_invalid_windows_o
         complete(window(150.0, 70.0, 1.40)),
         complete(window(120.0, 10.0, 0.10, valid=False)),
     )
-    assert [(point.cap_w[0], round(point.energy, 9), round(point.time, 9)) for point in summary.pareto] == [
+    assert [(point.setting[0], round(point.energy, 9), round(point.time, 9)) for point in summary.pareto] == [
         (150.0, 0.70, 1.40),
         (200.0, 0.80, 1.05),
         (260.0, 1.0, 1.0),
@@ -260,11 +260,11 @@ def test_a_predicted_cap_is_the_best_only_where_it_is_better_by_more_than_the_er
     summary = hoping(prediction(140.0, 0.70, 1.25), prediction(190.0, 0.795, 1.05))
     best = {one.metric: one for one in summary.best_by_metric}
     # energy 0.70 against 0.80; edp 0.875 against 0.84
-    assert (best["energy"].cap_w, best["energy"].source) == ((140.0,), "predicted")
+    assert (best["energy"].setting, best["energy"].source) == ((140.0,), "predicted")
     assert (best["energy"].cost, best["energy"].cost_stderr) == (pytest.approx(0.70), pytest.approx(0.007))
-    assert (best["edp"].cap_w, best["edp"].source) == ((200.0,), "measured")
+    assert (best["edp"].setting, best["edp"].source) == ((200.0,), "measured")
     unsure = hoping(prediction(140.0, 0.70, 1.25, energy_error=0.2, time_error=0.2)).best_by_metric[0]
-    assert (unsure.cap_w, unsure.source) == ((200.0,), "measured")
+    assert (unsure.setting, unsure.source) == ((200.0,), "measured")
 
 
 def test_a_cap_that_was_measured_is_never_shown_as_predicted() -> None:
@@ -279,13 +279,13 @@ def test_predictions_extend_the_front_but_beat_nothing_that_was_measured() -> No
         prediction(195.0, 0.797, 1.051),  # says no more than 200 W does
         prediction(210.0, 0.60, 1.00),  # better than 200 W in both, if it is true
     )
-    assert [(point.cap_w[0], point.source) for point in summary.pareto] == [
+    assert [(point.setting[0], point.source) for point in summary.pareto] == [
         (200.0, "measured"),
         (210.0, "predicted"),
         (260.0, "measured"),
     ]
     without = hoping(prediction(140.0, 0.70, 1.25), prediction(150.0, 0.90, 1.30), prediction(195.0, 0.797, 1.051))
-    assert [(point.cap_w[0], point.source) for point in without.pareto] == [
+    assert [(point.setting[0], point.source) for point in without.pareto] == [
         (140.0, "predicted"),
         (200.0, "measured"),
         (260.0, "measured"),
@@ -294,8 +294,8 @@ def test_predictions_extend_the_front_but_beat_nothing_that_was_measured() -> No
 
 def test_a_failed_trial_names_its_cap_for_every_device() -> None:
     two = replace(FOUND, gpus=(GPU, replace(GPU, index=1, uuid="GPU-2")), original_w=(260.0, None))
-    summary = summarise([STARTED, two, events.TrialEnded(t_s=4.0, trial=Trial(cap_w=150.0, state=TrialState.FAILED))])
-    assert (summary.trials[0].cap_w, summary.trials[0].measurement) == ((150.0, 150.0), None)
+    summary = summarise([STARTED, two, events.TrialEnded(t_s=4.0, trial=Trial(setting=150.0, state=TrialState.FAILED))])
+    assert (summary.trials[0].setting, summary.trials[0].measurement) == ((150.0, 150.0), None)
 
 
 def test_a_killed_run_is_summarised_as_far_as_it_came() -> None:
@@ -349,7 +349,7 @@ def test_what_was_predicted_from_trials_that_were_withdrawn_goes_with_them() -> 
     expected = prediction(165.0, 0.66, 0.653, energy_error=0.03, time_error=0.028)
     begun = MEASURED
     told = [begun, complete(window(200.0, 80.0, 1.05)), events.Predicted(t_s=90.0, caps=(expected,))]
-    gone = events.TrialWithdrawn(t_s=95.0, cap_w=200.0, since_s=0.0, reason="the job has changed since")
+    gone = events.TrialWithdrawn(t_s=95.0, setting=200.0, since_s=0.0, reason="the job has changed since")
     assert [one.source for one in with_metric("energy", *told).pareto].count("predicted") == 1
     for log in ([*told, gone], [*told, events.BaselineRefined(t_s=94.0, measurement=BASELINE, trials=()), gone]):
         summary = with_metric("energy", *log)
@@ -364,7 +364,7 @@ def test_a_row_that_cannot_be_beside_its_baseline_is_said_not_to_be_comparable_a
     (trial,) = summary.trials
     assert (trial.state, trial.cost, trial.measurement) == (TrialState.FAILED, None, None)
     assert trial.reason.startswith("not comparable with its baseline: an iteration at 200 W takes 0.80 times as long")
-    assert {one.cap_w for one in (*summary.pareto, *summary.best_by_metric)} == {BASELINE.cap_w}
+    assert {one.setting for one in (*summary.pareto, *summary.best_by_metric)} == {BASELINE.setting}
     rough = replace(BASELINE, period_rel_stderr=0.3)
     unsure = with_metric(
         "energy", events.BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 45.0, 0.8))

@@ -54,7 +54,7 @@ def summary() -> Summary:
 
 
 def test_a_report_without_a_kept_cap_says_why_and_where_to_read_on(summary: Summary) -> None:
-    put_back = Decided(t_s=800.0, cap_w=None, confirmed=False, reason="not better beyond its error: eds 1.00 ± 0.01")
+    put_back = Decided(t_s=800.0, setting=None, confirmed=False, reason="not better beyond its error: eds 1.00 ± 0.01")
     *before, end = EVENTS[summary.started_at]
     whole = "\n".join(lines(_summary([*before, put_back, end], "put back")))
     said = "no cap was kept, the limit found on arrival was put back: not better beyond its error: eds 1.00 ± 0.01"
@@ -71,9 +71,9 @@ def test_a_cap_that_was_lost_before_the_end_of_the_job_is_not_said_to_be_kept(su
 
 
 def test_what_was_only_predicted_is_shown_as_such_with_its_error(summary: Summary) -> None:
-    one = ParetoPoint(cap_w=(100,), energy=0.7, energy_stderr=0.02, time=1.2, time_stderr=0.03, source="predicted")
-    hoped = [replace(one, cap_w=(cap_w,)) for cap_w in range(100, 130)]
-    best = BestCap(metric="edp", cap_w=(117.0,), cost=0.84, cost_stderr=0.02, source="predicted")
+    one = ParetoPoint(setting=(100,), energy=0.7, energy_stderr=0.02, time=1.2, time_stderr=0.03, source="predicted")
+    hoped = [replace(one, setting=(cap_w,)) for cap_w in range(100, 130)]
+    best = BestCap(metric="edp", setting=(117.0,), cost=0.84, cost_stderr=0.02, source="predicted")
     shown = lines(replace(summary, best_by_metric=(best,), pareto=(*hoped, *summary.pareto)))
     assert ["edp", "117", "0.840", "±", "0.020", "predicted"] in [line.split() for line in shown]
     front = [line.split() for line in shown[shown.index(next(line for line in shown if "Pareto" in line)) + 2 :]]

@@ -56,22 +56,22 @@ EVENTS: list[Event] = [
     events.DeviceFound(t_s=0.1, kind="emulated", emulated=True, gpus=(GPU,), original_w=(None,)),
     events.ProgressFound(t_s=2.0, kind="steps", confidence="high"),
     events.StateEntered(t_s=3.0, state=State.BASELINE),
-    events.BaselineMeasured(t_s=20.0, measurement=replace(MEASUREMENT, cap_w=(260.0,))),
-    events.BaselineMeasured(t_s=20.5, measurement=replace(MEASUREMENT, cap_w=(260.0,)), rough=True),
+    events.BaselineMeasured(t_s=20.0, measurement=replace(MEASUREMENT, setting=(260.0,))),
+    events.BaselineMeasured(t_s=20.5, measurement=replace(MEASUREMENT, setting=(260.0,)), rough=True),
     events.BaselineRefined(
-        t_s=20.6, measurement=replace(MEASUREMENT, cap_w=(260.0,)), trials=(trial_of(MEASUREMENT, 0.9),)
+        t_s=20.6, measurement=replace(MEASUREMENT, setting=(260.0,)), trials=(trial_of(MEASUREMENT, 0.9),)
     ),
-    events.WouldTry(t_s=21.0, caps_w=(200.0, 180.0)),
-    events.TrialStarted(t_s=22.0, cap_w=200.0),
+    events.WouldTry(t_s=21.0, settings=(200.0, 180.0)),
+    events.TrialStarted(t_s=22.0, setting=200.0),
     events.TrialWithdrawn(
-        t_s=29.0, cap_w=180.0, since_s=20.0, reason="measured again, it showed +50 % time per iteration"
+        t_s=29.0, setting=180.0, since_s=20.0, reason="measured again, it showed +50 % time per iteration"
     ),
-    events.CapSet(t_s=22.0, cap_w=(200.0,)),
+    events.CapSet(t_s=22.0, setting=(200.0,)),
     events.TrialEnded(t_s=30.0, trial=replace(trial_of(MEASUREMENT, 0.9), reason="done")),
-    events.TrialEnded(t_s=40.0, trial=Trial(cap_w=100.0, state=TrialState.FAILED, reason="no step")),
+    events.TrialEnded(t_s=40.0, trial=Trial(setting=100.0, state=TrialState.FAILED, reason="no step")),
     events.Predicted(t_s=45.0, caps=(replace(prediction(150.0, 0.8, 1.1, energy_error=0.02), time_energy_corr=0.9),)),
     events.Decided(
-        t_s=50.0, cap_w=200.0, confirmed=True, reason="better", measurement=MEASUREMENT, baseline=MEASUREMENT
+        t_s=50.0, setting=200.0, confirmed=True, reason="better", measurement=MEASUREMENT, baseline=MEASUREMENT
     ),
     events.Tally(
         t_s=60.0,
@@ -98,10 +98,10 @@ OF_NODE: list[Event] = [
     events.IdleEstimated(t_s=2.0, power_w=90.0, seen_s=1.9),
 ]
 PER_GPU: list[Event] = [
-    PerGpuTried(t_s=51.0, cap_w=(200.0, 190.0), accepted=False, reason="slower"),
+    PerGpuTried(t_s=51.0, setting=(200.0, 190.0), accepted=False, reason="slower"),
     PerGpuTried(
         t_s=52.0,
-        cap_w=(200.0, 195.0),
+        setting=(200.0, 195.0),
         accepted=True,
         reason="energy less",
         cost=0.8,
@@ -110,7 +110,7 @@ PER_GPU: list[Event] = [
     ),
     PerGpuDecided(
         t_s=53.0,
-        cap_w=(200.0, 195.0),
+        setting=(200.0, 195.0),
         kept=True,
         reason="energy less",
         measurement=replace(MEASUREMENT, energy_per_iteration_j=0.99 * MEASUREMENT.energy_per_iteration_j),

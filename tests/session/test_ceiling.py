@@ -11,7 +11,7 @@ from autocap.sweep.measuring import WholeRun
 from tests.doubles.feeds import prediction
 
 BASELINE = Measurement(
-    cap_w=(250.0, 250.0), start_s=0.0, duration_s=10.0, iterations=100.0, period_s=0.1, period_rel_stderr=0.01,
+    setting=(250.0, 250.0), start_s=0.0, duration_s=10.0, iterations=100.0, period_s=0.1, period_rel_stderr=0.01,
     power_w=400.0, power_rel_stderr=0.01, energy_per_iteration_j=40.0, energy_rel_stderr=0.02, time_energy_corr=0.5,
     cap_binding=True, sm_clock_hz=None, valid=True,
 )  # fmt: skip
@@ -47,13 +47,13 @@ class Granted:
 
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
         self.heard.append((t_s, ceiling_w))
-        return [SetCaps(caps_w=(100.0,))]
+        return [SetCaps(settings=(100.0,))]
 
 
 def test_a_ceiling_is_told_once_each_time_it_changes() -> None:
     budget, decider = Held(ceiling_w=200.0), Granted()
     link = BudgetLink(budget, decider)
-    assert link.heed(1.0) == [SetCaps(caps_w=(100.0,))]
+    assert link.heed(1.0) == [SetCaps(settings=(100.0,))]
     assert link.heed(2.0) == []
     budget.ceiling_w = 150.0
     link.heed(3.0)

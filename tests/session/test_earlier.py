@@ -30,8 +30,8 @@ FOUND = events.DeviceFound(
 )
 BASELINE = events.BaselineMeasured(t_s=20.0, measurement=measurement(cap_w=300.0))
 COMPLETE = trial_of(measurement(cap_w=200.0), 0.9)
-PRUNED = replace(COMPLETE, cap_w=100.0, state=TrialState.PRUNED)
-FAILED = Trial(cap_w=150.0, state=TrialState.FAILED, reason="the job ended")
+PRUNED = replace(COMPLETE, setting=100.0, state=TrialState.PRUNED)
+FAILED = Trial(setting=150.0, state=TrialState.FAILED, reason="the job ended")
 
 
 EDS, ENERGY = Metric(name="eds", k=2.0), Metric(name="energy")
@@ -60,13 +60,13 @@ def test_a_run_that_counted_another_part_of_the_machine_is_refused(tmp_path: Pat
 
 
 def history(run: WarmStart, metric: Metric = EDS, progress: str = "") -> list[Trial]:
-    return list(run.earlier.history(metric, progress, BASELINE.measurement.cap_w))
+    return list(run.earlier.history(metric, progress, BASELINE.measurement.setting))
 
 
 def test_what_was_measured_to_the_end_is_the_history_the_baseline_first(tmp_path: Path) -> None:
     run = earlier(tmp_path)
     found = history(run)
-    assert [trial.cap_w for trial in found] == [300.0, 200.0]
+    assert [trial.setting for trial in found] == [300.0, 200.0]
     assert {trial.state for trial in found} == {TrialState.COMPLETE}
     assert [trial.measurement for trial in found] == [BASELINE.measurement, COMPLETE.measurement]
     assert (run.command, run.gpus, run.driver) == (COMMAND, (DEVICE.gpus[0].name,), "550.54.15")
@@ -75,13 +75,13 @@ def test_what_was_measured_to_the_end_is_the_history_the_baseline_first(tmp_path
 def test_what_was_withdrawn_is_no_history(tmp_path: Path) -> None:
     ended, gone = (
         events.TrialEnded(t_s=30.0, trial=COMPLETE),
-        events.TrialWithdrawn(t_s=40.0, cap_w=200.0, since_s=20.0, reason="no"),
+        events.TrialWithdrawn(t_s=40.0, setting=200.0, since_s=20.0, reason="no"),
     )
     run = warm_start(written(tmp_path, [STARTED, FOUND, BASELINE, ended, gone]))
-    assert [trial.cap_w for trial in history(run)] == [300.0]
+    assert [trial.setting for trial in history(run)] == [300.0]
     later = replace(gone, since_s=31.0)  # of another search, after this trial
     run = warm_start(written(tmp_path / "later", [STARTED, FOUND, BASELINE, ended, later]))
-    assert [trial.cap_w for trial in history(run)] == [300.0, 200.0]
+    assert [trial.setting for trial in history(run)] == [300.0, 200.0]
 
 
 def test_what_was_counted_otherwise_is_no_history_and_said_to_be_none(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_directory_without_a_run_is_an_error_of_its_own(tmp_path: Path) -> Non
 
 def ended(cap_w: float, energy_j: float, period_s: float = 0.5, t_s: float = 30.0) -> events.TrialEnded:
     shown = measurement(energy_j, period_s, cap_w=cap_w)
-    return events.TrialEnded(t_s=t_s, trial=replace(COMPLETE, cap_w=cap_w, measurement=shown))
+    return events.TrialEnded(t_s=t_s, trial=replace(COMPLETE, setting=cap_w, measurement=shown))
 
 
 def entered(state: State) -> events.StateEntered:
@@ -155,10 +155,12 @@ def entered(state: State) -> events.StateEntered:
 
 def kept(cap_w: float, energy_j: float, baseline: Measurement = BASELINE.measurement) -> events.Decided:
     shown = measurement(energy_j, cap_w=cap_w, energy_error=0.001)
-    return events.Decided(t_s=90.0, cap_w=cap_w, confirmed=True, reason="better", measurement=shown, baseline=baseline)
+    return events.Decided(
+        t_s=90.0, setting=cap_w, confirmed=True, reason="better", measurement=shown, baseline=baseline
+    )
 
 
-REFUSED = events.Decided(t_s=90.0, cap_w=None, confirmed=False, reason="not better")
+REFUSED = events.Decided(t_s=90.0, setting=None, confirmed=False, reason="not better")
 ANEW: list[Event] = [entered(State.BASELINE), BASELINE, entered(State.SEARCHING)]
 SEARCH: list[Event] = [STARTED, *ANEW, ended(200.0, 80.0), ended(150.0, 90.0)]
 
@@ -174,7 +176,7 @@ def test_a_search_that_kept_a_cap_shows_it_as_it_did_in_its_confirmation() -> No
     assert (found.kept_w, found.holds, found.metric, found.measured_at) == (
         200.0, True, STARTED.metric, STARTED.started_at,
     )  # fmt: skip
-    points = [(point.cap_w, point.measurement.energy_per_iteration_j) for point in found.points]
+    points = [(point.setting, point.measurement.energy_per_iteration_j) for point in found.points]
     assert points == [(150.0, 90.0), (200.0, 82.0)]
 
 
@@ -182,7 +184,7 @@ def test_what_was_measured_beside_a_later_baseline_counts_as_at_the_first() -> N
     warmer = events.BaselineMeasured(t_s=50.0, measurement=measurement(110.0, 0.55, cap_w=300.0))
     found = curve(*SEARCH, warmer, ended(175.0, 88.0, 0.66), kept(175.0, 88.0, warmer.measurement))
     assert found.baseline == BASELINE.measurement
-    (last,) = [point.measurement for point in found.points if point.cap_w == 175.0]
+    (last,) = [point.measurement for point in found.points if point.setting == 175.0]
     assert last.energy_per_iteration_j == pytest.approx(80.0)
 
 
@@ -194,9 +196,9 @@ def test_a_curve_of_a_workload_that_changed_does_not_hold_and_a_new_one_takes_it
     before: list[Event] = [*SEARCH, kept(200.0, 82.0), entered(State.HOLDING)]
     assert curve(*before, entered(State.BASELINE)).holds is False
     unfinished = curve(*before, *ANEW, ended(175.0, 70.0))
-    assert (unfinished.holds, {point.cap_w for point in unfinished.points}) == (False, {150.0, 200.0})
+    assert (unfinished.holds, {point.setting for point in unfinished.points}) == (False, {150.0, 200.0})
     after = curve(*before, *ANEW, ended(175.0, 70.0), kept(175.0, 70.0))
-    assert (after.holds, after.kept_w, [point.cap_w for point in after.points]) == (True, 175.0, [175.0])
+    assert (after.holds, after.kept_w, [point.setting for point in after.points]) == (True, 175.0, [175.0])
 
 
 def test_a_pause_while_the_baseline_is_measured_begins_no_search() -> None:
@@ -210,7 +212,7 @@ def test_a_pause_while_the_baseline_is_measured_begins_no_search() -> None:
 
 GRID = CapGrid.stepped(100.0, 300.0, 5.0)
 OF_EDS = curve(*SEARCH, kept(200.0, 82.0))
-AT = OF_EDS.baseline.cap_w
+AT = OF_EDS.baseline.setting
 
 
 def best_w(*curves: Curve, metric: Metric = EDS, grid: CapGrid = GRID, arrival_w: Sequence[float] = AT) -> float | None:
@@ -245,11 +247,15 @@ def test_curves_of_several_runs_are_one_history_beside_the_last_baseline() -> No
     last = replace(curve(STARTED, *ANEW, ended(150.0, 180.0, 1.0)), baseline=warm, progress="period")
     first = replace(OF_EDS, progress="period")
     found = Earlier(curves=(first, last)).history(ENERGY, "period", AT)
-    assert [(trial.cap_w, pytest.approx(trial.cost)) for trial in found] == [(300.0, 1.0), (200.0, 0.82), (150.0, 0.9)]
+    assert [(trial.setting, pytest.approx(trial.cost)) for trial in found] == [
+        (300.0, 1.0),
+        (200.0, 0.82),
+        (150.0, 0.9),
+    ]
     assert found[1].measurement.period_s == pytest.approx(1.0)
 
 
 def test_a_curve_from_other_limits_is_history_only_where_there_is_none_from_these() -> None:
     lower = replace(OF_EDS, baseline=measurement(95.0, 0.5, cap_w=250.0))
     both = Earlier(curves=(lower, OF_EDS))
-    assert [both.history(EDS, "", (at_w,))[0].cap_w for at_w in (250.0, 280.0)] == [250.0, 300.0]
+    assert [both.history(EDS, "", (at_w,))[0].setting for at_w in (250.0, 280.0)] == [250.0, 300.0]

@@ -78,7 +78,7 @@ def test_where_the_directory_is_gone_the_warning_says_that_the_traceback_is_lost
 class Broken(Decider):
     """A controller with a fault."""
 
-    caps_w, ended_because = (), None
+    settings, ended_because = (), None
 
     def feed(self, sample: Sample) -> list[Action]:
         raise fault()
@@ -98,7 +98,7 @@ class Limits:
         self.done: list[str] = []
         self._file = directory.path / "internal-fault.txt"
 
-    def set_caps(self, caps_w: object) -> None:
+    def set_caps(self, settings: object) -> None:
         self.done.append("set")
 
     def restore(self) -> None:

@@ -212,7 +212,7 @@ def test_nothing_is_said_of_a_job_that_is_not_and_nothing_else_is_another(
     plain = ran(tmp_path / "not", 0.0)
     assert (there.stints, plain.stints) == (24, 0)
     assert there.warned == plain.warned == []
-    assert [(one.t_s, one.cap_w) for one in there.decided] == [(one.t_s, one.cap_w) for one in plain.decided]
+    assert [(one.t_s, one.setting) for one in there.decided] == [(one.t_s, one.setting) for one in plain.decided]
     tally, other = there.tally, plain.tally
     assert tally.iterations == pytest.approx(other.iterations, abs=3)
     assert tally.energy_j / tally.elapsed_s == pytest.approx(other.energy_j / other.elapsed_s, rel=1e-3)

@@ -66,7 +66,7 @@ class Ran:
 
     @property
     def history_w(self) -> list[float]:
-        return [trial.cap_w for trial in self.histories[0]]
+        return [trial.setting for trial in self.histories[0]]
 
 
 @pytest.fixture
@@ -143,12 +143,12 @@ def started(metric: Metric, now: datetime) -> RunStarted:
 
 def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:
     first = run()
-    (kept,) = [event.cap_w for event in first.events if isinstance(event, events.Decided)]
+    (kept,) = [event.setting for event in first.events if isinstance(event, events.Decided)]
     assert kept is not None
     assert (first.remembered, first.history_w) == (None, [])
     second = run(days=2)
-    assert (second.remembered.runs, second.remembered.age_s, second.remembered.cap_w) == (1, 2 * 86_400, kept)
-    tried = {event.trial.cap_w for event in first.events if isinstance(event, events.TrialEnded)}
+    assert (second.remembered.runs, second.remembered.age_s, second.remembered.setting) == (1, 2 * 86_400, kept)
+    tried = {event.trial.setting for event in first.events if isinstance(event, events.TrialEnded)}
     assert second.history_w[0] == 260.0
     assert set(second.history_w[1:]) <= tried
     assert kept in second.history_w

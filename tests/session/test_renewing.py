@@ -67,7 +67,7 @@ class Lent(Loop):
 
     def lent_again(self, t_s: float) -> list[Action]:
         self.note("lent again")
-        return [SetCaps(caps_w=self.caps_w)]
+        return [SetCaps(settings=self.settings)]
 
     @property
     def said(self) -> list[str]:

@@ -49,7 +49,7 @@ class Loop(Decider):
     setters: Callable[[], list[tuple[str, int]]] = lambda: []
     log: list[Event] = field(default_factory=list)
     story: list[tuple[str, float]] = field(default_factory=list)
-    caps_w: tuple[float, ...] = (200.0,)
+    settings: tuple[float, ...] = (200.0,)
     ended_because: str | None = None
     gpus: tuple[GpuInfo, ...] = (GPU,)
 
@@ -79,7 +79,7 @@ class Loop(Decider):
     def read(self) -> tuple[Reading, ...]:
         self.note("read")
         self.clock.wait_until(self.clock.now() + self.taking_s)
-        requested_w = self.caps_w[0] - (10.0 if self.clock.now() >= self.changed_at_s else 0.0)
+        requested_w = self.settings[0] - (10.0 if self.clock.now() >= self.changed_at_s else 0.0)
         return (Reading(t_s=self.clock.now(), power_w=150.0, requested_w=requested_w),)
 
     def notes(self) -> tuple[str, ...]:
@@ -103,13 +103,13 @@ class Loop(Decider):
         return []
 
     def interrupted(self, t_s: float) -> list[Action]:
-        return [SetCaps(caps_w=self.caps_w)]
+        return [SetCaps(settings=self.settings)]
 
     def stop(self, t_s: float, why: str) -> list[Action]:
         self.note("stop")
         return []
 
-    def set_caps(self, caps_w: Sequence[float]) -> None:
+    def set_caps(self, settings: Sequence[float]) -> None:
         self.note("set")
 
     def restore(self) -> None:

@@ -14,7 +14,7 @@ BUDGET = Metric(name="energy", max_slowdown=0.05)
 
 def trial(cost: float, stderr: float, state: TrialState = TrialState.COMPLETE, slowdown: float = 1.0) -> Trial:
     measurement = replace(measured(FLAT, 150.0), period_s=slowdown * BASELINE.period_s, period_rel_stderr=0.005)
-    return Trial(cap_w=150.0, state=state, cost=cost, cost_stderr=stderr, measurement=measurement)
+    return Trial(setting=150.0, state=state, cost=cost, cost_stderr=stderr, measurement=measurement)
 
 
 def finding(*trials: Trial) -> Finding:
@@ -42,11 +42,11 @@ def test_errors_of_nothing_and_of_infinity_do_not_break_the_pool(stderrs, mean, 
 
 
 def test_a_cap_that_only_failed_is_unknown() -> None:
-    assert find_out([Trial(cap_w=150.0, state=TrialState.FAILED)], BUDGET, BASELINE) is None
+    assert find_out([Trial(setting=150.0, state=TrialState.FAILED)], BUDGET, BASELINE) is None
 
 
 def test_a_cap_is_repeated_once_anything_followed_its_first_complete_trial() -> None:
-    failed = Trial(cap_w=150.0, state=TrialState.FAILED)
+    failed = Trial(setting=150.0, state=TrialState.FAILED)
     assert not finding(failed, trial(0.9, 0.01)).repeated
     assert finding(trial(0.9, 0.01), failed).repeated
     assert not finding(trial(0.9, 0.01, TrialState.PRUNED)).repeated

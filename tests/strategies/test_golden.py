@@ -20,7 +20,7 @@ divide = partial(searched, Golden)
 
 def told(cap_w: float, cost: float, stderr: float) -> Trial:
     shown = curves.measured(curves.FLAT, cap_w)
-    return Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=stderr, measurement=shown)
+    return Trial(setting=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=stderr, measurement=shown)
 
 
 class TestContract(StrategyContract):

@@ -124,7 +124,7 @@ def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says(
     search(strategy, curve, EDS, baseline, 0.005)
     off = []
     for one in strategy.predict():
-        truth = measured(curve, one.cap_w)
+        truth = measured(curve, one.setting)
         off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
         energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
         off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
@@ -177,8 +177,8 @@ def test_on_a_job_that_no_family_describes_it_is_not_sure() -> None:
     strategy = built(WithoutMemory, EDP, baseline)
     for cap_w in (200.0, 150.0):
         strategy.tell(trial_of(EDP, measured(WAITS, cap_w, stated=0.005), baseline))
-    predictions = [one for one in strategy.predict() if 150 < one.cap_w < 200]
-    off = [(measured(WAITS, one.cap_w).period_s / one.time - 1) / one.period_rel_stderr for one in predictions]
+    predictions = [one for one in strategy.predict() if 150 < one.setting < 200]
+    off = [(measured(WAITS, one.setting).period_s / one.time - 1) / one.period_rel_stderr for one in predictions]
     assert np.abs(off).max() < 2.5
 
 
@@ -192,7 +192,7 @@ def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
 def test_several_devices_are_judged_by_the_draw_of_one() -> None:
     def of_four(measurement: Measurement) -> Measurement:
         energy_j, power_w = 4 * measurement.energy_per_iteration_j, 4 * measurement.power_w
-        return replace(measurement, cap_w=measurement.cap_w * 4, power_w=power_w, energy_per_iteration_j=energy_j)
+        return replace(measurement, setting=measurement.setting * 4, power_w=power_w, energy_per_iteration_j=energy_j)
 
     single = measured(CLIFF, GRID[-1], stated=0.002)
     assert model(ENERGY, of_four(single)).ask() == model(ENERGY, single).ask()
@@ -215,7 +215,7 @@ def test_a_failed_cap_is_left_alone() -> None:
     strategy = model(ENERGY, baseline)
     first_w = strategy.ask()
     assert first_w is not None
-    strategy.tell(Trial(cap_w=first_w, state=TrialState.FAILED, reason="no progress"))
+    strategy.tell(Trial(setting=first_w, state=TrialState.FAILED, reason="no progress"))
     assert strategy.ask() not in (first_w, None)
 
 

@@ -44,12 +44,12 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
     """Any result that a trial may have, from nothing at all to nonsense."""
     state = list(TrialState)[rng.choice(len(TrialState), p=[0.6, 0.2, 0.2])]
     if state is TrialState.FAILED:
-        return Trial(cap_w=cap_w, state=TrialState.FAILED, reason="no progress")
+        return Trial(setting=cap_w, state=TrialState.FAILED, reason="no progress")
     energy, time = np.exp(rng.normal(0, rng.choice([1e-6, 0.1, 3.0]), 2))
     error_e, error_t = rng.choice([0.0, 1e-12, 0.005, 0.5], 2)
     found = replace(
         baseline,
-        cap_w=(cap_w,),
+        setting=(cap_w,),
         period_s=baseline.period_s * float(time),
         energy_per_iteration_j=baseline.energy_per_iteration_j * float(energy),
         power_w=baseline.power_w * float(energy / time),
@@ -59,7 +59,7 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
         cap_binding=[None, True, False][rng.integers(3)],
     )
     cost = metric.cost(found, baseline)
-    return Trial(cap_w=cap_w, state=state, reason=None, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
+    return Trial(setting=cap_w, state=state, reason=None, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -87,7 +87,7 @@ def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(name, seed, me
         assert strategy.recommend() in {None, *complete}
     assert strategy.ask() is None
     predicted = getattr(strategy, "predict", tuple)()
-    assert all(one.cap_w in grid for one in predicted)
+    assert all(one.setting in grid for one in predicted)
 
 
 @pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)

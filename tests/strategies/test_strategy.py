@@ -32,11 +32,11 @@ def trial(
     cap_w: float, cost: float, stderr: float = 0.01, state: TrialState = TrialState.COMPLETE, slowdown: float = 1.0
 ) -> Trial:
     measurement = replace(measured(FLAT, cap_w), period_s=BASELINE.period_s * slowdown)
-    return Trial(cap_w=cap_w, state=state, cost=cost, cost_stderr=stderr, measurement=measurement)
+    return Trial(setting=cap_w, state=state, cost=cost, cost_stderr=stderr, measurement=measurement)
 
 
 def failed(cap_w: float) -> Trial:
-    return Trial(cap_w=cap_w, state=TrialState.FAILED, reason="no progress")
+    return Trial(setting=cap_w, state=TrialState.FAILED, reason="no progress")
 
 
 def told(*trials: Trial, metric: Metric = ENERGY) -> InOrder:
@@ -105,7 +105,7 @@ def test_among_caps_that_noise_hides_the_neighbours_decide() -> None:
         luck = -0.02 if cap_w == 200.0 else 0.0
         strategy.tell(trial(cap_w, 0.9 + ((cap_w - 180) / 200) ** 2 + luck, 0.01))
     best = strategy.best()
-    assert best.cap_w == 200.0
+    assert best.setting == 200.0
     assert strategy.recommend() in (175.0, 180.0, 185.0, 190.0)
 
 

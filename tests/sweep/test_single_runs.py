@@ -61,7 +61,7 @@ def test_nothing_that_compares_takes_it_for_exact() -> None:
         assert not limited.forbids(row.measurement, base)
         for name in ("energy", "edp", "ed2p"):
             assert math.isinf(Metric(name=name).versus(row.measurement, base).stderr)
-    assert panel.chosen.cap_w == (260.0,), "200 W takes 6 % more time"
+    assert panel.chosen.setting == (260.0,), "200 W takes 6 % more time"
     assert math.isinf(panel.chosen.cost_stderr)
 
 
@@ -76,5 +76,5 @@ def test_a_second_run_of_any_cap_gives_errors_and_takes_the_sentence_away() -> N
 def test_errors_that_are_not_known_stay_so_in_every_metric(name: str) -> None:
     (panel,) = panels(plan(), Metric(name=name, k=2.0 if name == "eds" else None),
                       [event.finished for event in once() if isinstance(event, SweepRunEnded)])  # fmt: skip
-    assert all(math.isinf(best.cost_stderr) or best.cap_w == (260.0,) for best in panel.best_by_metric)
+    assert all(math.isinf(best.cost_stderr) or best.setting == (260.0,) for best in panel.best_by_metric)
     assert not any(math.isnan(best.cost) for best in panel.best_by_metric)

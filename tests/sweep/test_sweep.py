@@ -170,7 +170,7 @@ def test_a_sensor_that_is_not_awake_yet_is_no_missing_reading_a_later_gap_is_and
 def test_a_run_that_was_stopped_for_a_while_does_not_count_and_gets_its_cap_again() -> None:
     whole = WholeRun((200.0,), begin_s=0.0, window_s=0.0)
     (action,) = whole.interrupted(1.0)
-    assert action.caps_w == (200.0,)
+    assert action.settings == (200.0,)
     assert whole.ended_because == "autocap or the command was stopped for a while"
 
 
@@ -274,17 +274,17 @@ def curve_runs(label="0", gpus=1) -> list[FinishedRun]:
 
 def test_each_metric_names_its_best_cap_and_the_front_holds_what_nothing_beats() -> None:
     (panel,) = panels(plan(repeats=2), Metric(name="edp"), curve_runs())
-    best = {one.metric: one.cap_w[0] for one in panel.best_by_metric}
+    best = {one.metric: one.setting[0] for one in panel.best_by_metric}
     assert best == {"energy": 150.0, "edp": 200.0, "ed2p": 200.0, "eds_1.5": 200.0, "eds_2": 200.0}
-    assert [point.cap_w[0] for point in panel.pareto] == [150.0, 200.0, 260.0]
-    assert (panel.chosen.cap_w, panel.chosen.cost) == ((200.0,), pytest.approx(0.75 * 1.04))
+    assert [point.setting[0] for point in panel.pareto] == [150.0, 200.0, 260.0]
+    assert (panel.chosen.setting, panel.chosen.cost) == ((200.0,), pytest.approx(0.75 * 1.04))
     assert panel.baseline is panel.row(260.0)
 
 
 def test_a_limit_on_slowdown_keeps_what_is_chosen_within_it() -> None:
     (free,) = panels(plan(repeats=2), Metric(name="energy"), curve_runs())
     (tight,) = panels(plan(repeats=2), Metric(name="energy", max_slowdown=0.1), curve_runs())
-    assert (free.chosen.cap_w, tight.chosen.cap_w) == ((150.0,), (200.0,))
+    assert (free.chosen.setting, tight.chosen.setting) == ((150.0,), (200.0,))
 
 
 def test_without_a_baseline_nothing_is_compared() -> None:

@@ -116,7 +116,7 @@ def test_a_sweep_measures_the_node_and_its_gpus_as_they_are() -> None:
     for row in panel.rows:
         assert row.measurement.power_w == pytest.approx(PROFILE.power_w(row.cap_w) + 400.0, rel=0.01)
         assert row.measurement.gpu.power_w == pytest.approx(PROFILE.power_w(row.cap_w), rel=0.02)
-    assert panel.best_by_metric[0].cap_w > panel.best_by_metric_gpu[0].cap_w
+    assert panel.best_by_metric[0].setting > panel.best_by_metric_gpu[0].setting
 
 
 # Between the runs
@@ -192,7 +192,7 @@ def node_log(*, made: SweepPlan | None = None, idle_w: float | None = None) -> l
 
 def test_the_best_caps_are_told_by_the_node_and_by_the_gpus_alone() -> None:
     (panel,) = summarise(node_log()).panels
-    best = [{one.metric: one.cap_w[0] for one in some} for some in (panel.best_by_metric, panel.best_by_metric_gpu)]
+    best = [{one.metric: one.setting[0] for one in some} for some in (panel.best_by_metric, panel.best_by_metric_gpu)]
     assert [some["energy"] for some in best] == [200.0, 150.0]
     assert panel.baseline.measurement.power_w == pytest.approx(300.0)
 
@@ -248,4 +248,4 @@ def test_another_source_is_another_plan_and_a_log_from_before_there_were_any_had
 def test_what_is_asked_for_is_chosen_by_the_node() -> None:
     start, *log = node_log()
     (panel,) = summarise([replace(start, metric=events.MetricInfo(name="energy")), *log]).panels
-    assert panel.chosen.cap_w == (200.0,)
+    assert panel.chosen.setting == (200.0,)

@@ -82,8 +82,8 @@ class Balancing:
         budget: SlowdownBudget,
     ) -> "Balancing":
         """One that begins at the common cap that a search has come to, as confirmed."""
-        common_w = max(common.cap_w)
-        lowering = Lowering(common_w, len(common.cap_w), search.grid, response(common_w, search.shown))
+        common_w = max(common.setting)
+        lowering = Lowering(common_w, len(common.setting), search.grid, response(common_w, search.shown))
         return cls(
             config=config,
             lowering=lowering,
@@ -137,19 +137,19 @@ class Balancing:
             return changed
         self._opening = result.measurement
         unmoved = Cost(value=1.0, stderr=0.0)
-        self._lowering.learn(Shown(caps_w=self._lowering.common_w, draws_w=draws_w, time=unmoved, accepted=True))
+        self._lowering.learn(Shown(settings=self._lowering.common_w, draws_w=draws_w, time=unmoved, accepted=True))
         return self._next_trial()
 
     def _next_trial(self) -> Happened | None:
-        caps_w = self._lowering.ask()
-        if caps_w is None and self._lowering.lowered:
+        settings = self._lowering.ask()
+        if settings is None and self._lowering.lowered:
             self._context.enter(State.CONFIRMING)
-            caps_w = self._lowering.best
-        elif caps_w is None:
+            settings = self._lowering.best
+        elif settings is None:
             return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
         elif self._budget.saved_s(self._context.now_s) <= 0:
             return self._undo(_SPENT)
-        comparison = PerGpuComparison(self._lowering.common_w, caps_w, self._opening, self._config.metric)
+        comparison = PerGpuComparison(self._lowering.common_w, settings, self._opening, self._config.metric)
         self._comparison = comparison
         self._measure(comparison.next_w)
         return None
@@ -187,7 +187,7 @@ class Balancing:
         self._context.announce(
             PerGpuTried(
                 t_s=self._context.now_s,
-                cap_w=comparison.inner_w,
+                setting=comparison.inner_w,
                 accepted=why_not is None,
                 reason=why_not or comparison.gain(),
                 cost=cost.value,
@@ -195,10 +195,10 @@ class Balancing:
                 measurement=then,
             )
         )
-        caps_w, accepted = comparison.inner_w, why_not is None
-        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
+        settings, accepted = comparison.inner_w, why_not is None
+        self._lowering.learn(Shown(settings=settings, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
         if self._confirming and accepted:
-            return self._decide(caps_w, comparison.gain(), comparison)
+            return self._decide(settings, comparison.gain(), comparison)
         if self._confirming:
             self._context.enter(State.SEARCHING)
         return self._next_trial()
@@ -216,11 +216,11 @@ class Balancing:
         self._prober.rest()
         return self._decide(self._lowering.common_w, reason)
 
-    def _decide(self, caps_w: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Happened:
+    def _decide(self, settings: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Happened:
         self._context.announce(
             PerGpuDecided(
                 t_s=self._context.now_s,
-                cap_w=caps_w,
+                setting=settings,
                 kept=comparison is not None,
                 reason=reason,
                 measurement=None if comparison is None else comparison.inner,
@@ -229,15 +229,15 @@ class Balancing:
             )
         )
         reference = self._opening if comparison is None else comparison.inner
-        return Decided(decision=Keep(caps_w=caps_w, reference=reference))
+        return Decided(decision=Keep(settings=settings, reference=reference))
 
     # Measuring.
 
-    def _measure(self, caps_w: Caps) -> None:
+    def _measure(self, settings: Caps) -> None:
         self._draws = DevicePower()
-        self._context.set(caps_w)
+        self._context.set(settings)
         error = TUNING.per_gpu_confirming_error if self._confirming else TUNING.per_gpu_trial_error
-        self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
+        self._prober.start(settings, _larger_error, replace(self._prober.rules, target_stderr=error))
 
 
 def _larger_error(found: Measurement) -> Cost:

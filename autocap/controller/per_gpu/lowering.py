@@ -47,9 +47,9 @@ def response(common_w: float, measured: Sequence[Measurement]) -> Response:
     Straight lines in logarithms by weighted least squares. A window at a distance d in ln c counts for less the farther
     it is, as what it shows may be off the line by a curvature times d², besides its own error.
     """
-    if len({window.cap_w for window in measured}) < 2:
+    if len({window.setting for window in measured}) < 2:
         return Response(draw=TUNING.per_gpu_usual_draw, time=TUNING.per_gpu_usual_time)
-    distances = np.log([window.cap_w[0] / common_w for window in measured])
+    distances = np.log([window.setting[0] / common_w for window in measured])
     draws = [(window.of_gpus().power_w, window.of_gpus().power_rel_stderr) for window in measured]
     draw = _slope(distances, draws, curvature=TUNING.per_gpu_draw_curvature)
     times = [(window.period_s, window.period_rel_stderr) for window in measured]
@@ -71,11 +71,11 @@ def _slope(distances: Floats, measured: Sequence[tuple[float, float]], *, curvat
 class Shown:
     """What caps showed, measured in turn with the common cap.
 
-    caps_w, draws_w: per device, watts. time: per iteration, over that at the common cap. accepted: whether time did not
-    grow beyond noise.
+    settings, draws_w: per device, watts. time: per iteration, over that at the common cap. accepted: whether time did
+    not grow beyond noise.
     """
 
-    caps_w: Caps
+    settings: Caps
     draws_w: Caps
     time: Cost
     accepted: bool
@@ -92,7 +92,7 @@ class Lowering:
     def __init__(self, common_w: float, devices: int, grid: CapGrid, near: Response) -> None:
         self.common_w: Caps = (common_w,) * devices
         self._accepted = [self.common_w]
-        self._allowed_w = [cap_w for cap_w in grid if cap_w <= common_w]
+        self._allowed_w = [setting for setting in grid if setting <= common_w]
         self._near = near
         self._refused: set[Caps] = set()
         self._next: list[Caps] = []
@@ -111,60 +111,60 @@ class Lowering:
     def ask(self) -> Caps | None:
         """The caps to try next, `None` when no card is left that seems to wait, or enough was tried."""
         while self._next and self._trials < TUNING.per_gpu_most_trials:
-            caps_w = self._next.pop(0)
-            if caps_w != self.best and not self._hopeless(caps_w):
-                return caps_w
+            settings = self._next.pop(0)
+            if settings != self.best and not self._hopeless(settings):
+                return settings
         return None
 
     def learn(self, shown: Shown) -> None:
         """Take in what caps showed; those of the common cap come first."""
-        self._trials += shown.caps_w != self.common_w
+        self._trials += shown.settings != self.common_w
         if shown.accepted:
-            self._accepted += [shown.caps_w] if shown.caps_w != self.best else []
+            self._accepted += [shown.settings] if shown.settings != self.best else []
             for waiting in (TUNING.per_gpu_waiting_low, TUNING.per_gpu_waiting_high):
                 lower_w = self._lower(shown, waiting)
                 if lower_w != self.best:
                     break
             self._next = self._halves(shown, lower_w) if self._hopeless(lower_w) else [lower_w]
             return
-        if self.lowered and shown.caps_w == self.best:  # refused when it was looked at again
+        if self.lowered and shown.settings == self.best:  # refused when it was looked at again
             self._accepted.pop()
             self._next = []
-        self._refused.add(shown.caps_w)
+        self._refused.add(shown.settings)
         self._next = self._next or self._back(shown)
 
     def _lower(self, shown: Shown, waiting: float) -> Caps:
         """Each card where it would just not be the slowest."""
         wanted_w = self._wanted(shown, max(self._loads(shown)), waiting)
-        return tuple(map(min, wanted_w, shown.caps_w))
+        return tuple(map(min, wanted_w, shown.settings))
 
     def _back(self, shown: Shown) -> list[Caps]:
         """Something between what was refused and the best. One of the lowered cards must have become the slowest."""
         loads = self._loads(shown)
-        slowest = max(self._lowered(shown.caps_w), key=lambda device: loads[device])
-        between_w = map(max, self._wanted(shown, loads[slowest], TUNING.per_gpu_waiting_low), shown.caps_w)
+        slowest = max(self._lowered(shown.settings), key=lambda device: loads[device])
+        between_w = map(max, self._wanted(shown, loads[slowest], TUNING.per_gpu_waiting_low), shown.settings)
         raised_w = list(map(min, between_w, self.best))
-        if raised_w[slowest] == shown.caps_w[slowest]:
-            raised_w[slowest] = self._on_grid(shown.caps_w[slowest] + _LEAST_STEP_W)
-        return [tuple(raised_w), *self._halves(shown, shown.caps_w)]
+        if raised_w[slowest] == shown.settings[slowest]:
+            raised_w[slowest] = self._on_grid(shown.settings[slowest] + _LEAST_STEP_W)
+        return [tuple(raised_w), *self._halves(shown, shown.settings)]
 
-    def _halves(self, shown: Shown, caps_w: Caps) -> list[Caps]:
+    def _halves(self, shown: Shown, settings: Caps) -> list[Caps]:
         """Caps for only half of the cards that they lower, those that seem to wait longest, and for the other half."""
         loads = self._loads(shown)
-        lowered = sorted(self._lowered(caps_w), key=lambda device: loads[device])
+        lowered = sorted(self._lowered(settings), key=lambda device: loads[device])
         middle = len(lowered) // 2
         return [
-            tuple(caps_w[device] if device in half else cap_w for device, cap_w in enumerate(self.best))
+            tuple(settings[device] if device in half else setting for device, setting in enumerate(self.best))
             for half in (lowered[:middle], lowered[middle:])
         ]
 
-    def _lowered(self, caps_w: Caps) -> list[int]:
+    def _lowered(self, settings: Caps) -> list[int]:
         """The devices that caps lower from the best."""
-        return [device for device, cap_w in enumerate(caps_w) if cap_w < self.best[device]]
+        return [device for device, setting in enumerate(settings) if setting < self.best[device]]
 
-    def _hopeless(self, caps_w: Caps) -> bool:
+    def _hopeless(self, settings: Caps) -> bool:
         """Whether no cap is higher than in a set that was refused: this one would be as well."""
-        return any(all(map(le, caps_w, refused_w)) for refused_w in self._refused)
+        return any(all(map(le, settings, refused_w)) for refused_w in self._refused)
 
     def _wanted(self, shown: Shown, top: float, waiting: float) -> Caps:
         """The cap at which each card would take the time that the common cap needs. top: the load of the slowest.
@@ -172,16 +172,18 @@ class Lowering:
         beyond_noise = abs(shown.time.value - 1) > TUNING.per_gpu_sigmas * shown.time.stderr or not shown.accepted
         grown = shown.time.value if beyond_noise else 1.0
         wanted_w, farthest = [], TUNING.per_gpu_farthest_step
-        for cap_w, load in zip(shown.caps_w, self._loads(shown), strict=True):
+        for setting, load in zip(shown.settings, self._loads(shown), strict=True):
             busy = max(TUNING.per_gpu_least_busy, 1 - (1 - min(1.0, load / top)) / (1 - waiting))
             step = min(max(math.log(busy * grown) / self._near.time, -farthest), farthest)
-            wanted_w.append(self._on_grid(cap_w * math.exp(step)))
+            wanted_w.append(self._on_grid(setting * math.exp(step)))
         return tuple(wanted_w)
 
     def _loads(self, shown: Shown) -> list[float]:
         """How much each card draws of what cards draw at its cap, up to a common factor."""
-        return [draw_w / cap_w**self._near.draw for draw_w, cap_w in zip(shown.draws_w, shown.caps_w, strict=True)]
+        return [
+            draw_w / setting**self._near.draw for draw_w, setting in zip(shown.draws_w, shown.settings, strict=True)
+        ]
 
-    def _on_grid(self, cap_w: float) -> float:
+    def _on_grid(self, setting: float) -> float:
         """The lowest cap of the grid that is not below, or the common one."""
-        return next((one_w for one_w in self._allowed_w if one_w >= cap_w * (1 - _GRACE)), self._allowed_w[-1])
+        return next((one_w for one_w in self._allowed_w if one_w >= setting * (1 - _GRACE)), self._allowed_w[-1])

@@ -102,7 +102,7 @@ class RecurrenceWatch(Reporter):
         match event:
             case events.DeviceFound():
                 self._meter.found(event)
-            case events.Decided(cap_w=cap_w, confirmed=confirmed):
+            case events.Decided(setting=cap_w, confirmed=confirmed):
                 self.kept = replace(self.kept, cap_w=cap_w if confirmed else None)
 
     def sample(self, sample: Sample) -> None:

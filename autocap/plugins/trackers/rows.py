@@ -88,8 +88,8 @@ class Rows:
                 self._trials += 1
                 if trial.state is not TrialState.FAILED:  # of that nothing was measured
                     yield self._row(_tried(self._trials, trial, self._baseline))
-            case events.TrialWithdrawn(cap_w=cap_w):
-                yield self._row({"trial/withdrawn_cap_w": cap_w})
+            case events.TrialWithdrawn(setting=setting):
+                yield self._row({"trial/withdrawn_cap_w": setting})
             case events.RunEnded():
                 self.over = True
         if isinstance(event, _TOLD) and self._changed_s is None:
@@ -102,7 +102,7 @@ class Rows:
         if self._changed_s is None or status.state is None:
             return
         self._changed_s = None
-        numbers: dict[str, float | None] = {"phase": float(PHASES.index(status.state)), **_caps(status.caps_w)}
+        numbers: dict[str, float | None] = {"phase": float(PHASES.index(status.state)), **_caps(status.settings)}
         if status.tally is not self._told_of:
             self._told_of = status.tally
             numbers |= {"power_w": status.total_w}
@@ -121,7 +121,7 @@ class Rows:
             words = {"headline": self._status.headline, "verdict": wording.outcome(summary)}
             words["ended_because"] = summary.ended_because
             if summary.chosen is not None:
-                words["kept"] = f"{common_caps(summary.chosen.cap_w)} W"
+                words["kept"] = f"{common_caps(summary.chosen.setting)} W"
         named = {self._key(name): text for name, text in words.items()}
         return Result(row=self._row(numbers), words=named, killed=not self.over)
 
@@ -137,10 +137,10 @@ class Rows:
         return f"{PREFIX}{EMULATED if self._status.emulated else ''}{name}"
 
 
-def _caps(caps_w: Sequence[float | None]) -> dict[str, float | None]:
+def _caps(settings: Sequence[float | None]) -> dict[str, float | None]:
     """The highest, and where there are several devices that of each."""
-    known = [cap_w for cap_w in caps_w if cap_w is not None]
-    each = {f"gpu{place}/cap_w": cap_w for place, cap_w in enumerate(caps_w)} if len(caps_w) > 1 else {}
+    known = [setting for setting in settings if setting is not None]
+    each = {f"gpu{place}/cap_w": setting for place, setting in enumerate(settings)} if len(settings) > 1 else {}
     return {"cap_w": max(known, default=None), **each}
 
 
@@ -148,7 +148,7 @@ def _measured(of: str, measured: Measurement, baseline: Measurement | None) -> d
     """baseline: that it is held against, where a proxy stands for the iterations."""
     energy_j, period_s = measured.energy_per_iteration_j, measured.period_s
     found: dict[str, float | None] = {
-        f"{of}/cap_w": max(measured.cap_w),
+        f"{of}/cap_w": max(measured.setting),
         f"{of}/power_w": measured.power_w,
         f"{of}/power_stderr_w": measured.power_w * measured.power_rel_stderr,
     }
@@ -181,7 +181,7 @@ def _tried(number: int, trial: Trial, baseline: Measurement | None) -> dict[str,
 def _outcome(summary: Summary) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     if summary.chosen is not None:
-        found["kept_cap_w"] = max(summary.chosen.cap_w)
+        found["kept_cap_w"] = max(summary.chosen.setting)
         if summary.chosen.measurement is not None:
             found |= _measured("kept", summary.chosen.measurement, summary.baseline)
     found |= _numbers("versus_baseline", summary.versus_baseline) | _numbers("totals", summary.totals)

@@ -64,13 +64,13 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
     metric = metric_in(summary)
     metrics = with_own(metric)
     measured = measured_trials(events)[-_MOST_TRIALS:]
-    common = [one for one in measured if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
+    common = [one for one in measured if len(set(one.measurement.setting)) == 1]  # a cap per GPU is off it
     predicted = last_of(Predicted, events)
     return Curve(
         name="",
         metrics=metrics,
         asked_for=own_name(metric),
-        baseline_w=summary.baseline.cap_w,
+        baseline_w=summary.baseline.setting,
         measured=costs_by_cap(common, summary.baseline, metrics),
         predicted=costs_predicted(predicted.caps if predicted else (), summary.baseline, metrics),
         kept=_kept(summary),
@@ -106,7 +106,7 @@ def _kept(summary: Summary) -> CapCosts | None:
     if summary.chosen is None or versus is None or versus.energy_pct is None or versus.time_pct is None:
         return None
     return CapCosts(
-        cap_w=summary.chosen.cap_w,
+        setting=summary.chosen.setting,
         costs={
             ENERGY: _ratio(versus.energy_pct, versus.energy_stderr_pct),
             TIME: _ratio(versus.time_pct, versus.time_stderr_pct),
@@ -151,13 +151,13 @@ def _of_metric(curve: Curve, name: str) -> Plot:
     style = _STYLES.get(name, _OTHER)
     marks: list[Mark] = []
     if curve.predicted:
-        cap_w, value, error = _series(curve.predicted, name)
-        marks.append(Band(name=None, style=style, x=cap_w, low=value - error, high=value + error))
+        setting, value, error = _series(curve.predicted, name)
+        marks.append(Band(name=None, style=style, x=setting, low=value - error, high=value + error))
         dashed = Style(colour=style.colour, dash=_PREDICTED_DASH)
-        marks.append(Line(name="predicted", style=dashed, x=cap_w, y=value))
-    cap_w, value, error = _series(curve.measured, name)
+        marks.append(Line(name="predicted", style=dashed, x=setting, y=value))
+    setting, value, error = _series(curve.measured, name)
     points = Style(colour=style.colour, marker=style.marker)
-    marks.append(Points(name="measured", style=points, x=cap_w, y=value, y_error=error))
+    marks.append(Points(name="measured", style=points, x=setting, y=value, y_error=error))
     return _plot(title(name), curve, marks)
 
 
@@ -165,15 +165,15 @@ def _of_curve(curve: Curve) -> Plot:
     marks: list[Mark] = []
     for name in (ENERGY, TIME, *(name for name in curve.metrics if name not in (ENERGY, "ed2p"))):
         style = _STYLES.get(name, _OTHER)
-        cap_w, value, error = _series(curve.measured, name)
+        setting, value, error = _series(curve.measured, name)
         thin = Style(colour=style.colour, dash=style.dash, width=_MEASURED_WIDTH)
-        marks.append(Line(name=None, style=thin, x=cap_w, y=value))
-        marks.append(Points(name=title(name), style=style, x=cap_w, y=value, y_error=error))
+        marks.append(Line(name=None, style=thin, x=setting, y=value))
+        marks.append(Points(name=title(name), style=style, x=setting, y=value, y_error=error))
     return _plot(curve.name, curve, marks)
 
 
 def _plot(name: str, curve: Curve, marks: Sequence[Mark]) -> Plot:
-    x = spanning("cap, W", [np.array([np.mean(one.cap_w) for one in (*curve.measured, *curve.predicted)])])
+    x = spanning("cap, W", [np.array([np.mean(one.setting) for one in (*curve.measured, *curve.predicted)])])
     one = Line(name=None, style=_ONE, x=np.array([x.low, x.high]), y=np.ones(2))
     y = spanning("over the baseline's", _extent(marks), around=1.0)
     return Plot(title=name, x=x, y=y, marks=(one, *marks))
@@ -189,9 +189,9 @@ def _extent(marks: Iterable[Mark]) -> Iterator[Floats]:
 
 def _series(some: Sequence[CapCosts], name: str) -> tuple[Floats, Floats, Floats]:
     """Cap (the mean over devices), value and standard error, each of shape (n,)."""
-    rows = [(float(np.mean(one.cap_w)), one.costs[name].value, one.costs[name].stderr) for one in some]
-    cap_w, value, error = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    return cap_w, value, error
+    rows = [(float(np.mean(one.setting)), one.costs[name].value, one.costs[name].stderr) for one in some]
+    setting, value, error = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return setting, value, error
 
 
 def tradeoff(curves: Sequence[Curve], note: str, *, of: str = "iteration", kept: str = "kept, confirmed") -> Picture:
@@ -211,11 +211,11 @@ def tradeoff(curves: Sequence[Curve], note: str, *, of: str = "iteration", kept:
 
 
 def _panel(curve: Curve, of: str, kept: str) -> Plot:
-    baseline = [one for one in curve.measured if one.cap_w == curve.baseline_w]
-    others = [one for one in curve.measured if one.cap_w != curve.baseline_w]
-    known = {one.cap_w for one in curve.measured}
+    baseline = [one for one in curve.measured if one.setting == curve.baseline_w]
+    others = [one for one in curve.measured if one.setting != curve.baseline_w]
+    known = {one.setting for one in curve.measured}
     front = [Line(name="Pareto front", style=_FRONT, x=curve.front[:, 0], y=curve.front[:, 1])]
-    predicted = [one for one in curve.predicted if one.cap_w not in known]
+    predicted = [one for one in curve.predicted if one.setting not in known]
     groups = (("predicted", _PREDICTED, predicted), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
     marks = [_points(name, style, some) for name, style, some in groups if some]
     if curve.kept is not None:
@@ -235,7 +235,7 @@ def _points(name: str, style: Style, some: Sequence[CapCosts], *, labelled: bool
         y=y,
         x_error=x_error if measured else None,
         y_error=y_error if measured else None,
-        labels=tuple(cap_label(one.cap_w) for one in some) if measured and labelled else (),
+        labels=tuple(cap_label(one.setting) for one in some) if measured and labelled else (),
     )
 
 
@@ -267,7 +267,7 @@ def _worth_one(curve: Curve, name: str, time: Floats) -> Floats:
     return np.ones_like(time)
 
 
-def cap_label(cap_w: Sequence[float]) -> str:
+def cap_label(setting: Sequence[float]) -> str:
     """`160`, or `100–160` where devices have caps of their own."""
-    low, high = min(cap_w), max(cap_w)
+    low, high = min(setting), max(setting)
     return f"{low:g}" if low == high else f"{low:g}–{high:g}"

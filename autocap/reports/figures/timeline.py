@@ -140,7 +140,7 @@ def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -
         if bars and state is not State.DONE:
             yield Row(name=state.lower(), style=_STATE, bars=tuple(bar for bar in bars if bar is not None))
     trials = [
-        _bar(start_s, end.t_s, clock, hollow=end.trial.state is not TrialState.COMPLETE, label=f"{end.trial.cap_w:g}")
+        _bar(start_s, end.t_s, clock, hollow=end.trial.state is not TrialState.COMPLETE, label=f"{end.trial.setting:g}")
         for start_s, end in _trials(events)
     ]
     if trials:
@@ -194,7 +194,7 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
         ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),
         ("trial ended early", _PRUNED, [trial.measurement for trial in trials if trial.state is TrialState.PRUNED]),
-        ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.cap_w is not None]),
+        ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.setting is not None]),
     )
     for name, style, measured in windows:
         shown = [m for m in measured[-_MOST_TRIALS:] if m and clock.start_s <= _middle_s(m) <= clock.end_s]

@@ -34,7 +34,7 @@ class Status:
 
     state: `None` before the first. started, device, progress, trial, decided: what was announced last; trial: the one
     under way, decided: the end of the search that goes on.
-    caps_w: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
+    settings: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
     energies_j: what each has used since the first sample, joules. total_w: draw of all devices, watts: the present one,
     or the mean between the last two tallies. node_w: draw of the whole machine, where that counts. period_s: seconds
     per iteration between the last two tallies that counted any. tally: the last. version: grows with every event.
@@ -47,7 +47,7 @@ class Status:
         self.trial: TrialStarted | None = None
         self.decided: Decided | None = None
         self.progress: ProgressFound | None = None
-        self.caps_w: tuple[float | None, ...] = ()
+        self.settings: tuple[float | None, ...] = ()
         self.power_w: tuple[float | None, ...] = ()
         self.energies_j: tuple[float, ...] = ()
         self.total_w: float | None = None
@@ -108,13 +108,13 @@ class Status:
             return None
         metric, of_search = metric_in(self.summary), self._events[self._search_began :]
         ended = [event.trial for event in settled(of_search) if isinstance(event, TrialEnded)]
-        tried = {one.measurement.cap_w for one in ended if one.measurement and one.state is TrialState.COMPLETE}
+        tried = {one.measurement.setting for one in ended if one.measurement and one.state is TrialState.COMPLETE}
         costs = costs_by_cap(measured_trials(of_search), self.summary.baseline, {metric.name: metric})
         limit = math.inf if metric.max_slowdown is None else 1 + metric.max_slowdown
         found = [
-            BestCap(metric=metric.name, cap_w=one.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
+            BestCap(metric=metric.name, setting=one.setting, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
             for one in costs
-            if one.cap_w in tried and one.cap_w != self.summary.baseline.cap_w
+            if one.setting in tried and one.setting != self.summary.baseline.setting
             if one.costs[TIME].value + 2 * one.costs[TIME].stderr <= limit
             for cost in (one.costs[metric.name],)
         ]
@@ -147,13 +147,13 @@ class Status:
             case events.RunStarted():
                 self.started = event
             case events.DeviceFound(original_w=original_w):
-                self.device, self.caps_w = event, original_w
+                self.device, self.settings = event, original_w
                 self._meters = tuple(EnergyMeter() for _ in event.gpus)
                 self.energies_j = (0.0,) * len(event.gpus)
             case events.StateEntered(state=state):
                 self._enter(state)
-            case events.CapSet(cap_w=caps_w):
-                self.caps_w = caps_w
+            case events.CapSet(setting=settings):
+                self.settings = settings
             case events.LimitRestored(uuid=uuid, final_w=final_w):
                 self._put_back(uuid, final_w)
             case events.ProgressFound():
@@ -171,7 +171,7 @@ class Status:
         """Take in one sample: the present draw, limits and energy."""
         readings = sample.readings
         self.power_w = tuple(reading.power_w for reading in readings)
-        self.caps_w = tuple(reading.requested_w for reading in readings)
+        self.settings = tuple(reading.requested_w for reading in readings)
         self.total_w, self.node_w = gpus_power_w(sample), node_power_w(sample)
         for meter, reading in zip(self._meters, readings, strict=False):
             meter.add(Sample(t_s=sample.t_s, readings=(reading,)))
@@ -194,10 +194,10 @@ class Status:
         self.state = state
 
     def _put_back(self, uuid: str, final_w: float | None) -> None:
-        if self.device is not None and len(self.caps_w) == len(self.device.gpus):
+        if self.device is not None and len(self.settings) == len(self.device.gpus):
             uuids = [gpu.uuid for gpu in self.device.gpus]
-            self.caps_w = tuple(
-                final_w if one == uuid else cap_w for one, cap_w in zip(uuids, self.caps_w, strict=True)
+            self.settings = tuple(
+                final_w if one == uuid else setting for one, setting in zip(uuids, self.settings, strict=True)
             )
 
     def _count(self, tally: Tally) -> None:

@@ -58,7 +58,7 @@ class View:
 def _now(status: Status, t_s: float) -> list[str]:
     """The present state, in parts."""
     label = " (emulated)" if status.emulated else ""
-    known = [cap_w for cap_w in status.caps_w if cap_w is not None]
+    known = [setting for setting in status.settings if setting is not None]
     return [
         f"autocap {status.state or 'starting'}",
         f"cap {common_caps(known)} W" if known else "cap –",
@@ -94,7 +94,7 @@ def _search(status: Status) -> list[RenderableType]:
         return [Text("paused: the job does not train now")]
     if status.trial is None and status.state is not State.CONFIRMING:
         return []
-    what = "confirming the best cap" if status.trial is None else f"trying {status.trial.cap_w:g} W"
+    what = "confirming the best cap" if status.trial is None else f"trying {status.trial.setting:g} W"
     share, line = status.searched, Table.grid(padding=(0, 1))
     cells: list[RenderableType] = [Text("search")]
     if share is not None:
@@ -118,7 +118,7 @@ def _so_far(status: Status, summary: Summary) -> list[str]:
 def _expected(status: Status, summary: Summary) -> list[str]:
     """What is to be gained per iteration: by the cap that is kept, or, until then, by the best trial."""
     metric, decided = summary.metric.name, status.decided
-    if decided is not None and decided.cap_w is None:
+    if decided is not None and decided.setting is None:
         return ["expected: nothing; no cap is kept, the limit found on arrival is back"]
     versus = summary.versus_baseline
     if decided is not None and versus is not None and summary.chosen is not None:
@@ -126,7 +126,7 @@ def _expected(status: Status, summary: Summary) -> list[str]:
         time = change(versus.time_pct, versus.time_stderr_pct)
         sure = "confirmed" if summary.chosen.confirmed else "not confirmed"
         at_cap = (
-            f"expected at {common_caps(summary.chosen.cap_w)} W, {sure}: energy {energy}, time {time}{mark(summary)}"
+            f"expected at {common_caps(summary.chosen.setting)} W, {sure}: energy {energy}, time {time}{mark(summary)}"
         )
         of_metric = f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}"
         return [at_cap] if metric == "energy" else [at_cap, of_metric]
@@ -134,7 +134,7 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     if best is None:
         return []
     changed = change(100 * (best.cost - 1), 100 * best.cost_stderr)
-    return [f"at {common_caps(best.cap_w)} W, the best so far: {metric} {changed}"]
+    return [f"at {common_caps(best.setting)} W, the best so far: {metric} {changed}"]
 
 
 def _table(status: Status, columns: int, most: int, encoding: str) -> list[RenderableType]:

@@ -78,7 +78,7 @@ def _so_far(status: Status) -> VersusBaseline | None:
 
 
 def _of_kept(status: Status) -> VersusBaseline | None:
-    kept = status.decided is not None and status.decided.cap_w is not None
+    kept = status.decided is not None and status.decided.setting is not None
     return _so_far(status) if kept else None
 
 
@@ -117,7 +117,7 @@ METRICS = (
     ),
     Metric(
         name="autocap_cap_watts", kind=Kind.GAUGE,
-        meaning="Power limit requested.", values=lambda status: status.caps_w,
+        meaning="Power limit requested.", values=lambda status: status.settings,
     ),
     Metric(
         name="autocap_power_watts", kind=Kind.GAUGE,

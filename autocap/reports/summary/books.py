@@ -69,7 +69,7 @@ def books(
         carbon=carbon[0],
         price_known=price[1],
         carbon_known=carbon[1],
-        spent=accounts.as_it_was(1 if base is None else len(base.cap_w)),
+        spent=accounts.as_it_was(1 if base is None else len(base.setting)),
         baseline=others.at_baseline(base) if comparable and base else None,
         constant=others.best_constant(base, measured, predicted) if comparable and base else None,
         moves=sum(isinstance(event, Followed) for event in events),
@@ -101,8 +101,8 @@ class _Accounts:
         is, where it is better by more than both errors."""
         metrics = {ENERGY: METRICS[ENERGY], _METRIC: self.metric}
         shown = costs_by_cap(measured, base, metrics)
-        caps_w = {row.cap_w for row in shown}
-        likely = [row for row in costs_predicted(predicted, base, metrics) if row.cap_w not in caps_w]
+        settings = {row.setting for row in shown}
+        likely = [row for row in costs_predicted(predicted, base, metrics) if row.setting not in settings]
         best, rank = self._best(base, shown)
         if any(map(self._allows, likely)):
             other, its_rank = self._best(base, likely)
@@ -137,13 +137,13 @@ class _Accounts:
             float((active_s + work.paused_s).sum()),
             float((active_j + work.paused_j).sum()),
             {kind: active[kind] + paused[kind] for kind in self.known},
-            len(base.cap_w),
+            len(base.setting),
         )
         of_energy = math.hypot(energy.own / energy.value, base.energy_rel_stderr)
         of_time = math.hypot(time.own / time.value, base.period_rel_stderr)
         there = self.metric.cost(replace(base, energy_per_iteration_j=joules, period_s=seconds), base)
         return Account(
-            cap_w=row.cap_w,
+            setting=row.setting,
             source=source,
             time_s=replace(bare.time_s, stderr=float(active_s.sum()) * of_time),
             energy_j=replace(bare.energy_j, stderr=float(active_j.sum()) * of_energy),
@@ -165,7 +165,7 @@ class _Accounts:
                 value *= self.metric.carbon_price / _G_PER_TONNE
             cost = value + self.metric.second_price(devices) * time_s
         return Account(
-            cap_w=None,
+            setting=None,
             source=None,
             time_s=Amount(value=time_s, stderr=0.0),
             energy_j=Amount(value=energy_j, stderr=0.0),
@@ -177,13 +177,13 @@ class _Accounts:
     def _unit(self, base: Measurement) -> float:
         """What 1 of the metric stands for, over the whole run."""
         energy = abs(self.metric.joule_price) * base.energy_per_iteration_j
-        time = self.metric.second_price(len(base.cap_w)) * base.period_s
+        time = self.metric.second_price(len(base.setting)) * base.period_s
         return float(self.work.iterations.sum()) * (energy + time)
 
 
 def _row_of(base: Measurement) -> CapCosts:
     exact = dict.fromkeys((TIME, ENERGY, _METRIC), Cost(value=1.0, stderr=0.0))
-    return CapCosts(cap_w=base.cap_w, costs=exact)
+    return CapCosts(setting=base.setting, costs=exact)
 
 
 def _exact(value: float | None) -> Amount | None:

@@ -4,11 +4,11 @@ search.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autocap.events import Tally
 from autocap.metrics import Metric, ratios
-from autocap.records import Cost, Measurement, Prediction
+from autocap.records import CAP_W, Cost, Measurement, Prediction
 from autocap.reports.summary.record import MEASURED, PREDICTED, BestCap, ParetoPoint
 from autocap.reports.summary.together import Measured, as_repeats_scatter, together
 
@@ -32,7 +32,7 @@ _HALVINGS = 60
 class CapCosts:
     """What one cap costs over the baseline: TIME and each metric asked for, by name."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     costs: Mapping[str, Cost]
 
 
@@ -42,13 +42,13 @@ def costs_by_cap(
     """Each measured cap, lowest first, its windows taken together, with the baseline's error; the baseline takes
     part."""
     at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
-    found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
-    for cap_w, rows in _by_cap(as_repeats_scatter(measured), baseline).items():
+    found = [CapCosts(setting=baseline.setting, costs=at_baseline)]
+    for setting, rows in _by_cap(as_repeats_scatter(measured), baseline).items():
         whole = together(rows, baseline)
         costs = {name: metric.versus(whole.measurement, whole.baseline) for name, metric in metrics.items()}
         time = ratios(whole.measurement, whole.baseline)[TIME]
-        found.append(CapCosts(cap_w=cap_w, costs={TIME: time, **costs}))
-    return tuple(sorted(found, key=lambda one: one.cap_w))
+        found.append(CapCosts(setting=setting, costs={TIME: time, **costs}))
+    return tuple(sorted(found, key=lambda one: one.setting))
 
 
 def costs_predicted(
@@ -57,13 +57,13 @@ def costs_predicted(
     """The same for caps that were only predicted, lowest first."""
     return tuple(
         CapCosts(
-            cap_w=(one.cap_w,) * len(baseline.cap_w),
+            setting=(one.setting,) * len(baseline.setting),
             costs={
                 TIME: Cost(value=one.time, stderr=one.time * one.period_rel_stderr),
                 **{name: metric.predicted(one, baseline) for name, metric in metrics.items()},
             },
         )
-        for one in sorted(predicted, key=lambda one: one.cap_w)
+        for one in sorted(predicted, key=lambda one: one.setting)
     )
 
 
@@ -82,7 +82,7 @@ def best_by_metric(
         best = _lowest(name, rows, MEASURED)
         if expected:
             likely = _lowest(name, expected, PREDICTED)
-            own = next(row.costs[name].own for row in rows if row.cap_w == best.cap_w)
+            own = next(row.costs[name].own for row in rows if row.setting == best.setting)
             best = likely if likely.cost + math.hypot(likely.cost_stderr, own) < best.cost else best
         found.append(best)
     return tuple(found)
@@ -109,7 +109,7 @@ def pareto(
     for point in _undominated([*points, *likely]):
         if point.source == PREDICTED and all(_differs(point, one) for one in front):
             front.append(point)
-    return tuple(sorted(front, key=lambda point: point.cap_w))
+    return tuple(sorted(front, key=lambda point: point.setting))
 
 
 def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric) -> tuple[Cost, Cost, Cost]:
@@ -141,7 +141,7 @@ def net(
         return None
     unsure = abs(seconds / baseline.period_s - iterations) / iterations / 2 if baseline.is_relative else 0.0
     whole = Measurement(  # but for that known exactly: it is what the job used, not a sample of it
-        cap_w=baseline.cap_w,
+        setting=baseline.setting,
         start_s=tally.since_s,
         duration_s=seconds,
         iterations=iterations,
@@ -198,8 +198,8 @@ def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[f
     """The valid windows by cap, but for the baseline's own cap: a trial there only says how well it repeats."""
     rows: dict[tuple[float, ...], list[Measured]] = {}
     for one in measured:
-        if one.measurement.valid and one.measurement.cap_w != baseline.cap_w:
-            rows.setdefault(one.measurement.cap_w, []).append(one)
+        if one.measurement.valid and one.measurement.setting != baseline.setting:
+            rows.setdefault(one.measurement.setting, []).append(one)
     return rows
 
 
@@ -207,20 +207,20 @@ def _unmeasured(
     measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction]
 ) -> list[Prediction]:
     """The predictions without those of caps that were measured."""
-    known = {baseline.cap_w, *_by_cap(measured, baseline)}
-    return [one for one in predicted if (one.cap_w,) * len(baseline.cap_w) not in known]
+    known = {baseline.setting, *_by_cap(measured, baseline)}
+    return [one for one in predicted if (one.setting,) * len(baseline.setting) not in known]
 
 
 def _lowest(metric: str, rows: Sequence[CapCosts], source: str) -> BestCap:
     best = min(rows, key=lambda row: row.costs[metric].value)
     cost = best.costs[metric]
-    return BestCap(metric=metric, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=source)
+    return BestCap(metric=metric, setting=best.setting, cost=cost.value, cost_stderr=cost.stderr, source=source)
 
 
 def _point(one: CapCosts, source: str) -> ParetoPoint:
     energy, time = one.costs[ENERGY], one.costs[TIME]
     return ParetoPoint(
-        cap_w=one.cap_w,
+        setting=one.setting,
         energy=energy.value,
         energy_stderr=energy.stderr,
         time=time.value,
@@ -242,4 +242,4 @@ def _undominated(points: Sequence[ParetoPoint]) -> list[ParetoPoint]:
         best = found[-1] if found else None
         if best is None or point.energy < best.energy or (point.energy, point.time) == (best.energy, best.time):
             found.append(point)
-    return sorted(found, key=lambda one: one.cap_w)
+    return sorted(found, key=lambda one: one.setting)

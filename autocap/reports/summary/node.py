@@ -48,7 +48,7 @@ def standardised(measurement: Measurement, excess_w: float) -> StandardEnergy:
     shift_j = excess_w * seconds * measurement.period_rel_stderr
     variance = error_j**2 + shift_j**2 - 2 * measurement.time_energy_corr * error_j * shift_j
     return StandardEnergy(
-        cap_w=measurement.cap_w,
+        setting=measurement.setting,
         energy_per_iteration_j=energy_j - excess_w * seconds,
         stderr_j=math.sqrt(max(0.0, variance)),
     )

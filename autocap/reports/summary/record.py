@@ -4,12 +4,12 @@ SI units, seconds on the run's own clock; caps are watts per device, in the orde
 or never came to be. `summarise` makes it from the events.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
 from autocap.metrics import NO_RATES, Rates
-from autocap.records import Measurement, TrialState
+from autocap.records import CAP_W, Measurement, TrialState
 from autocap.reports.summary.spent import Books
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ class DeviceSummary:
 class StandardEnergy:
     """Energy per iteration, joules with their standard error, as on a machine that draws another power at rest."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     energy_per_iteration_j: float
     stderr_j: float
 
@@ -93,7 +93,7 @@ class TrialSummary:
     """One trial. cost: the chosen metric, 1 at the baseline, with the errors of both. energy_pct, time_pct: per
     iteration, against the baseline of its time; negative is less."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     state: TrialState
     reason: str | None
     cost: float | None
@@ -107,7 +107,7 @@ class TrialSummary:
 class ChosenSummary:
     """The caps that were kept, and how they fared in windows interleaved with the baseline's."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     confirmed: bool
     measurement: Measurement | None
 
@@ -126,7 +126,7 @@ class BestCap:
     """
 
     metric: str
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     cost: float
     cost_stderr: float
     source: str
@@ -136,7 +136,7 @@ class BestCap:
 class ParetoPoint:
     """A cap that none beats in both energy and time per iteration, both over the baseline's. source: as in BestCap."""
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     energy: float
     energy_stderr: float
     time: float
@@ -193,10 +193,10 @@ class VersusBaseline(Changes):
 class VersusCommon(Changes):
     """What a cap per GPU gained over the common cap that the search had kept; no changes where that one is held.
 
-    cap_w: the caps held after it, watts. kept: whether they are other than the common one; reason: why, in a sentence.
+    setting: the caps held after it. kept: whether they are other than the common one; reason: why, in a sentence.
     """
 
-    cap_w: tuple[float, ...]
+    setting: tuple[float, ...] = field(metadata=CAP_W)
     kept: bool
     reason: str
 
@@ -208,7 +208,7 @@ class RememberedSummary:
     key: str
     runs: int
     age_s: float
-    cap_w: float | None
+    setting: float | None = field(metadata=CAP_W)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

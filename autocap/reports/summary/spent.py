@@ -1,6 +1,8 @@
 """What a run has cost and emitted, as `result.json` has it: `books` works it out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from autocap.records import CAP_W
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +19,10 @@ class Account:
     energy cost. carbon_g: grams of CO₂. cost: what the run's metric counts, money or grams, where that is `cost` or
     `carbon`. `None` where it is not known.
 
-    cap_w: held all the time, watts; `None` for the run as it was. source: of such a cap, "measured" or "predicted".
+    setting: held all the time, watts; `None` for the run as it was. source: of such a cap, "measured" or "predicted".
     """
 
-    cap_w: tuple[float, ...] | None
+    setting: tuple[float, ...] | None = field(metadata=CAP_W)
     source: str | None
     time_s: Amount
     energy_j: Amount

@@ -121,7 +121,7 @@ def summarise(events: Sequence[Event]) -> Summary:
 def _remembered(event: Remembered | None) -> RememberedSummary | None:
     if event is None:
         return None
-    return RememberedSummary(key=event.key, runs=event.runs, age_s=event.age_s, cap_w=event.cap_w)
+    return RememberedSummary(key=event.key, runs=event.runs, age_s=event.age_s, setting=event.setting)
 
 
 def _rates(started: RunStarted) -> Rates:
@@ -176,15 +176,15 @@ def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
         if isinstance(event, TrialEnded):
             trial: Trial | PerGpuTried = event.trial
             measured, state = trial.measurement, event.trial.state
-            cap_w = measured.cap_w if measured else (event.trial.cap_w,) * devices
+            setting = measured.setting if measured else (event.trial.setting,) * devices
         elif isinstance(event, PerGpuTried):
-            trial, cap_w, state = event, event.cap_w, TrialState.COMPLETE
+            trial, setting, state = event, event.setting, TrialState.COMPLETE
         else:
             continue
         window = trial.measurement
         energy_pct, time_pct = changes_pct(window, baseline) if window and baseline else (None, None)
         yield TrialSummary(
-            cap_w=cap_w,
+            setting=setting,
             state=state,
             reason=trial.reason,
             cost=trial.cost,
@@ -217,12 +217,12 @@ def _kept_last(events: Sequence[Event], devices: int) -> tuple[ChosenSummary | N
     for event in events:
         if isinstance(event, Decided):
             measured = event.measurement
-            caps_w = None if event.cap_w is None else measured.cap_w if measured else (event.cap_w,) * devices
+            settings = None if event.setting is None else measured.setting if measured else (event.setting,) * devices
             since_s, chosen = event.t_s, None
-            if caps_w is not None:
-                chosen = ChosenSummary(cap_w=caps_w, confirmed=event.confirmed, measurement=measured)
+            if settings is not None:
+                chosen = ChosenSummary(setting=settings, confirmed=event.confirmed, measurement=measured)
         elif isinstance(event, PerGpuDecided) and event.kept and chosen is not None:
-            chosen, since_s = replace(chosen, cap_w=event.cap_w, measurement=event.as_confirmed), event.t_s
+            chosen, since_s = replace(chosen, setting=event.setting, measurement=event.as_confirmed), event.t_s
     return chosen, since_s
 
 
@@ -233,7 +233,7 @@ def _last_per_gpu(events: Sequence[Event]) -> PerGpuDecided | None:
         if isinstance(event, PerGpuDecided):
             last = event
         elif (isinstance(event, StateEntered) and event.state is State.BASELINE) or (
-            isinstance(event, Decided) and event.cap_w is None
+            isinstance(event, Decided) and event.setting is None
         ):
             last = None
     return last
@@ -281,7 +281,7 @@ def _versus_common(metric: Metric, events: Sequence[Event]) -> VersusCommon | No
     if last.measurement and last.common:
         energy, time, cost = relative_to(last.measurement, last.common, metric)
     changes = in_percent(energy=energy, time=time, metric=cost)
-    return VersusCommon(cap_w=last.cap_w, kept=last.kept, reason=last.reason, **changes)
+    return VersusCommon(setting=last.setting, kept=last.kept, reason=last.reason, **changes)
 
 
 def in_percent(**ratios: Cost | None) -> dict[str, float | None]:

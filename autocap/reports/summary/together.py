@@ -25,7 +25,7 @@ def as_repeats_scatter(measured: Sequence[Measured]) -> list[Measured]:
     beside: dict[int, tuple[int, Measurement]] = {id(row.baseline): (row.search, row.baseline) for row in measured}
     groups: dict[tuple[int, tuple[float, ...]], list[Measurement]] = {}
     for search, one in (*((row.search, row.measurement) for row in measured), *beside.values()):
-        groups.setdefault((search, one.cap_w), []).append(one)
+        groups.setdefault((search, one.setting), []).append(one)
     time = stats.between([([one.period_s for one in some], [one.period_rel_stderr for one in some])
                             for some in groups.values()])  # fmt: skip
     energy = stats.between([([one.energy_per_iteration_j for one in some], [one.energy_rel_stderr for one in some])

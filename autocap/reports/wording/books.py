@@ -34,9 +34,9 @@ def table(summary: Summary) -> Table | None:
 
     rows = [row(spent, "–", "this run, the search included")]
     for account, what in ((books.baseline, "the limit found on arrival"), (books.constant, "the best constant cap")):
-        if account is not None and account.cap_w is not None:
+        if account is not None and account.setting is not None:
             predicted = ", predicted" if account.source == PREDICTED else ""
-            rows.append(row(account, common_caps(account.cap_w), f"{what}, all the time{predicted}"))
+            rows.append(row(account, common_caps(account.setting), f"{what}, all the time{predicted}"))
     names = tuple(scale[1] for scale in columns if scale)
     return Table(
         heading="What the work cost",

@@ -71,7 +71,7 @@ class Wording:
                 return self._state(state)
             case events.BaselineMeasured(measurement=m, rough=rough):
                 self._baseline = m
-                at = f" at {common_caps(m.cap_w)} W" if self._ceiling_w is not None else ""
+                at = f" at {common_caps(m.setting)} W" if self._ceiling_w is not None else ""
                 return f"baseline{at}{', roughly' if rough else ''}: {self._measured(m)}"
             case events.BaselineRefined(measurement=m):
                 self._baseline = m
@@ -80,35 +80,35 @@ class Wording:
                 return self._trial(trial)
             case events.TrialWithdrawn():
                 return f"warning: {withdrawn(event)}"
-            case events.WouldTry(caps_w=caps):
+            case events.WouldTry(settings=caps):
                 tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"
-            case events.Decided(cap_w=None, reason=reason) if self._ceiling_w is not None:
+            case events.Decided(setting=None, reason=reason) if self._ceiling_w is not None:
                 return f"no cap is kept, what the budget gives is held: {reason}"
-            case events.Decided(cap_w=None, reason=reason):
+            case events.Decided(setting=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
-            case events.Decided(cap_w=cap_w, confirmed=confirmed, reason=reason):
-                return f"keeping {cap_w:g} W, {'' if confirmed else 'not '}confirmed: {reason}"
+            case events.Decided(setting=setting, confirmed=confirmed, reason=reason):
+                return f"keeping {setting:g} W, {'' if confirmed else 'not '}confirmed: {reason}"
             case events.Granted(ceiling_w=ceiling_w):
                 self._ceiling_w = ceiling_w
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
-                return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
+                return f"{common_caps(m.setting)} W, held under the budget: {self._measured(m)}"
             case events.Sourced(kind=kind, source=source, currency=currency):
                 self._money = currency or self._money
                 return f"{_of_value(kind)} is read from {source}"
             case events.Quoted(kind=kind, value=value):
                 return self._value(kind, value)
-            case events.Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
+            case events.Followed(settings=settings, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
                 gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
-                what = f"{common_caps(caps_w)} W at {self._per_kwh(kind, value)}"
+                what = f"{common_caps(settings)} W at {self._per_kwh(kind, value)}"
                 return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
-            case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
-                return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
-            case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
-                return f"keeping {common_caps(cap_w)} W per GPU, confirmed: {reason}"
-            case PerGpuDecided(cap_w=cap_w, reason=reason):
-                return f"keeping the common cap of {common_caps(cap_w)} W: {reason}"
+            case PerGpuTried(setting=setting, accepted=accepted, reason=reason):
+                return f"{common_caps(setting)} W per GPU: {'' if accepted else 'refused: '}{reason}"
+            case PerGpuDecided(setting=setting, kept=True, reason=reason):
+                return f"keeping {common_caps(setting)} W per GPU, confirmed: {reason}"
+            case PerGpuDecided(setting=setting, reason=reason):
+                return f"keeping the common cap of {common_caps(setting)} W: {reason}"
             case events.Warned(text=text):
                 return f"warning: {text}"
             case events.PluginEvent():
@@ -168,7 +168,7 @@ class Wording:
 
     def _remembered(self, event: events.Remembered) -> str:
         where = f"this {self._noun}" if self._count == 1 else f"{self._count} such {self._noun}s"
-        best = best_cap(event.cap_w, self.metric)
+        best = best_cap(event.setting, self.metric)
         return (
             f"remembered: {counted_runs(event.runs)} of this job on {where}, {best}, measured "
             f"{ago(event.age_s)}; --no-memory to begin without"
@@ -217,10 +217,10 @@ class Wording:
     def _trial(self, trial: Trial) -> str:
         reason = f" ({trial.reason})" if trial.reason else ""
         if trial.measurement is None:
-            return f"{trial.cap_w:g} W: failed{reason}"
+            return f"{trial.setting:g} W: failed{reason}"
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
         cost = f"{self.metric} {ratio(trial.cost or 0.0, trial.cost_stderr)}"
-        return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+        return f"{trial.setting:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
 
 
 def _known(rel_stderr: float) -> str:
@@ -230,7 +230,7 @@ def _known(rel_stderr: float) -> str:
 
 def withdrawn(event: events.TrialWithdrawn) -> str:
     """Which trials count no more, and why."""
-    return f"what was measured at {event.cap_w:g} W does not count: {event.reason}"
+    return f"what was measured at {event.setting:g} W does not count: {event.reason}"
 
 
 def _of_value(kind: str) -> str:

@@ -48,17 +48,17 @@ def remarks(events: Sequence[Event], found_w: Sequence[float | None], baseline: 
     out = [f"the budget gave each device {span}, at the end {last}"]
     if baseline is None:
         return out
-    if any(was_w is not None and at_w < was_w for at_w, was_w in zip(baseline.cap_w, found_w, strict=False)):
+    if any(was_w is not None and at_w < was_w for at_w, was_w in zip(baseline.setting, found_w, strict=False)):
         out.append(
-            f"the baseline is that of {common_caps(baseline.cap_w)} W, the most that the budget gave then, and not of "
-            "the limit found on arrival"
+            f"the baseline is that of {common_caps(baseline.setting)} W, the most that the budget gave then, and not "
+            "of the limit found on arrival"
         )
     held = [event.measurement for event in events if isinstance(event, HeldMeasured)]
     if held:
         shown = held[-1]
         slower_pct = 100 * (shown.period_s / baseline.period_s - 1)
         error_pct = 100 * math.hypot(shown.period_rel_stderr, baseline.period_rel_stderr)
-        at = common_caps(shown.cap_w)
+        at = common_caps(shown.setting)
         out.append(f"measured at {at} W while the budget held it there: time {change(slower_pct, error_pct)}")
     return out
 

@@ -27,14 +27,14 @@ def headline(summary: Summary) -> str:
     if summary.chosen is None:
         return "No cap was kept"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
-    if summary.baseline is not None and found and not same_limits(summary.baseline.cap_w, found):
-        found = list(summary.baseline.cap_w)  # what a budget gave, with which all of it is compared
+    if summary.baseline is not None and found and not same_limits(summary.baseline.setting, found):
+        found = list(summary.baseline.setting)  # what a budget gave, with which all of it is compared
     instead = f" instead of {common_caps(found)} W" if found else ""
     parts = [_changes(summary), _saved(summary)]
     label = _label(summary) if any(parts) else ""
     said = "; ".join(part for part in parts if part)
     unsure = f"{wording.UNCONFIRMED * (not summary.chosen.confirmed)}{wording.until(summary)}"
-    return f"{common_caps(summary.chosen.cap_w)} W{instead}{unsure}{': ' if said else ''}{said}{label}"
+    return f"{common_caps(summary.chosen.setting)} W{instead}{unsure}{': ' if said else ''}{said}{label}"
 
 
 def _label(summary: Summary) -> str:

@@ -38,7 +38,7 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
     lines = [f"at rest the node draws {node.idle_w:.0f} W{seen}{share}"]
     if node.standard:
         energies = ", ".join(
-            f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {max(one.cap_w):g} W"
+            f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {max(one.setting):g} W"
             for one in node.standard
         )
         lines.append(f"as on a machine that draws {node.standard_idle_w:g} W at rest: {energies}")
@@ -75,4 +75,4 @@ def _gpu_row(measurement: Measurement, baseline: Measurement, note: str) -> tupl
     base = baseline.of_gpus()
     of_gpus = base if measurement is baseline else measurement.of_gpus()
     watts, _, joules, energy, _ = run_wording.measured(of_gpus, base)
-    return common_caps(measurement.cap_w), watts, joules, energy, note
+    return common_caps(measurement.setting), watts, joules, energy, note

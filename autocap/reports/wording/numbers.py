@@ -80,10 +80,10 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def common_caps(caps_w: Sequence[float]) -> str:
+def common_caps(settings: Sequence[float]) -> str:
     """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
-    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
-    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
+    different = list(dict.fromkeys(f"{cap:g}" for cap in settings))
+    return "/".join(different) if len(different) < _MANY else f"{min(settings):g}–{max(settings):g}"
 
 
 _UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0))
@@ -94,11 +94,11 @@ def counted_runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def best_cap(cap_w: float | None, metric: str) -> str:
+def best_cap(setting: float | None, metric: str) -> str:
     """The cap to begin at, watts."""
-    if cap_w is None:
+    if setting is None:
         return f"no cap better than the limit found on arrival ({metric})"
-    return f"best at {cap_w:g} W ({metric})"
+    return f"best at {setting:g} W ({metric})"
 
 
 def ago(seconds: float) -> str:

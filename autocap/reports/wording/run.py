@@ -89,16 +89,16 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
     for place, row in enumerate(shown):
         if row.trial is None:
             remark = BASELINE_AGAIN if place else BASELINE
-            yield common_caps(row.baseline.cap_w), *measured(row.baseline, row.baseline), "1", remark
+            yield common_caps(row.baseline.setting), *measured(row.baseline, row.baseline), "1", remark
         else:
-            yield common_caps(row.trial.cap_w), *trial_cells(row.trial, row.baseline)
+            yield common_caps(row.trial.setting), *trial_cells(row.trial, row.baseline)
         if place == 0 and left_out:
             yield "…", *["–"] * 6, f"{left_out} earlier trials"
     chosen, versus = summary.chosen, summary.versus_baseline
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.cap_w), *cells, metric_of(versus), kept(summary)
+        yield common_caps(chosen.setting), *cells, metric_of(versus), kept(summary)
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
@@ -107,7 +107,7 @@ def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> 
     columns = ("node: cap W", "value", "GPUs: cap W", "value") if of_gpus else ("cap W", "value")
     rows = []
     for found in zip(best, of_gpus, strict=True) if of_gpus else zip(best):
-        cells = [(common_caps(one.cap_w), with_error(one.cost, one.cost_stderr)) for one in found]
+        cells = [(common_caps(one.setting), with_error(one.cost, one.cost_stderr)) for one in found]
         rows.append((found[0].metric, *(cell for pair in cells for cell in pair), found[0].source))
     return Table(
         heading=heading,
@@ -126,7 +126,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
     shown = predicted[:: 1 + len(predicted) // _MANY_PREDICTED]
     rows = [
         (
-            common_caps(point.cap_w),
+            common_caps(point.setting),
             with_error(point.energy, point.energy_stderr),
             with_error(point.time, point.time_stderr),
             point.source,
@@ -161,7 +161,7 @@ def until(summary: Summary) -> str:
 
 def chosen(one: ChosenSummary) -> str:
     """The caps that were kept in a line."""
-    sure = f"{common_caps(one.cap_w)} W, {'' if one.confirmed else 'not '}confirmed"
+    sure = f"{common_caps(one.setting)} W, {'' if one.confirmed else 'not '}confirmed"
     m = one.measurement
     if m is None or m.is_relative:
         return sure
@@ -187,7 +187,7 @@ def outcome(summary: Summary) -> str:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: {granted.back(summary)} ({NO_CAP_PAGE})"
-    held = f"kept {common_caps(summary.chosen.cap_w)} W{UNCONFIRMED * (not summary.chosen.confirmed)}{until(summary)}"
+    held = f"kept {common_caps(summary.chosen.setting)} W{UNCONFIRMED * (not summary.chosen.confirmed)}{until(summary)}"
     changed = changes(summary)
     if not changed:
         return held
@@ -261,7 +261,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     base = summary.baseline
     if not changed and base is not None and not base.is_relative:
         seconds = f"{with_rel_error(base.period_s, base.period_rel_stderr)} s"
-        yield Fact(name="baseline time per iteration", value=seconds, note=f"at {common_caps(base.cap_w)} W")
+        yield Fact(name="baseline time per iteration", value=seconds, note=f"at {common_caps(base.setting)} W")
         yield Fact(name=f"baseline energy per iteration{_label(summary)}",
                    value=f"{with_rel_error(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
                    note=f"{with_rel_error(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
@@ -274,24 +274,24 @@ def per_gpu(summary: Summary) -> list[str]:
         return []
     if not versus.kept:
         return [f"no cap per GPU was kept: {versus.reason}"]
-    caps_w = "/".join(f"{cap_w:g}" for cap_w in versus.cap_w)
+    settings = "/".join(f"{setting:g}" for setting in versus.setting)
     changes = [
         (f"energy{_label(summary)}", versus.energy_pct, versus.energy_stderr_pct),
         ("time", versus.time_pct, versus.time_stderr_pct),
         (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
     ]
     changed = ", ".join(f"{name} {_signed(pct, stderr)}" for name, pct, stderr in changes)
-    return [f"caps per GPU {caps_w} W: {changed} per iteration, against the common cap"]
+    return [f"caps per GPU {settings} W: {changed} per iteration, against the common cap"]
 
 
 def remarks(events: Sequence[Event]) -> list[str]:
     """Why the last decision was what it was, and what a run that only observed would have tried."""
     out, decided = [], last_of(Decided, events)
     if decided is not None:
-        what = f"kept{UNCONFIRMED * (not decided.confirmed)}" if decided.cap_w is not None else "no cap kept"
+        what = f"kept{UNCONFIRMED * (not decided.confirmed)}" if decided.setting is not None else "no cap kept"
         out.append(f"{what}: {decided.reason}")
     for event in all_of(WouldTry, events):
-        tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
+        tried = ", ".join(f"{setting:g} W" for setting in event.settings) or "nothing"
         out.append(f"observed only: a search would have begun with {tried}")
     return out
 

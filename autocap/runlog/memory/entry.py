@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autocap.events import MetricInfo
-from autocap.records import Measurement, SensorInfo
+from autocap.records import CAP_W, Measurement, SensorInfo
 from autocap.runlog.memory.job import Job
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable_json
@@ -38,7 +38,7 @@ class Setup:
 class Point:
     """What a common cap, watts, has shown."""
 
-    cap_w: float
+    setting: float = field(metadata=CAP_W)
     measurement: Measurement
 
 
@@ -106,12 +106,12 @@ def with_curve(curves: Sequence[Curve], new: Curve) -> tuple[Curve, ...]:
     more than is kept."""
     new = replace(new, points=new.points[-MOST_POINTS:])
     out, left = [new], MOST_POINTS - len(new.points)
-    seen = {(new.progress, new.baseline.cap_w): {point.cap_w for point in new.points}}
+    seen = {(new.progress, new.baseline.setting): {point.setting for point in new.points}}
     for curve in reversed(curves):
-        caps_w = seen.setdefault((curve.progress, curve.baseline.cap_w), set())
-        points = tuple(point for point in curve.points if point.cap_w not in caps_w)
+        settings = seen.setdefault((curve.progress, curve.baseline.setting), set())
+        points = tuple(point for point in curve.points if point.setting not in settings)
         if points and len(points) <= left and len(out) < MOST_CURVES:
-            caps_w |= {point.cap_w for point in points}
+            settings |= {point.setting for point in points}
             left -= len(points)
             out.append(replace(curve, points=points))
     return tuple(reversed(out))
@@ -146,10 +146,12 @@ def from_bytes(text: bytes, key: str) -> Entry:
     points = [point for curve in entry.curves for point in curve.points]
     if not entry.curves or len(entry.curves) > MOST_CURVES or len(points) > MOST_POINTS:
         raise ValueError("it holds nothing, or too much")
-    caps_w = [point.cap_w for point in points] + [curve.kept_w for curve in entry.curves if curve.kept_w is not None]
+    settings = [point.setting for point in points] + [
+        curve.kept_w for curve in entry.curves if curve.kept_w is not None
+    ]
     measured = [curve.baseline for curve in entry.curves] + [point.measurement for point in points]
-    caps_w += [cap_w for one in measured for cap_w in one.cap_w]
-    if min(caps_w) <= 0 or any(len(one.cap_w) != len(entry.setup.gpus) or not one.valid for one in measured):
+    settings += [setting for one in measured for setting in one.setting]
+    if min(settings) <= 0 or any(len(one.setting) != len(entry.setup.gpus) or not one.valid for one in measured):
         raise ValueError("a cap is none, or of another number of devices")
     for curve in entry.curves:
         curve.when  # noqa: B018 - raises for what is no moment

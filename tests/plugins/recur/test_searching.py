@@ -17,7 +17,7 @@ def search_of(
     """A run with a search up to a moment that took so much more, and totals every five seconds."""
     yield events.ProgressFound(t_s=0.0, kind="steps", confidence="high")
     yield events.StateEntered(t_s=0.0, state=State.SEARCHING)
-    yield events.TrialStarted(t_s=1.0, cap_w=150.0, expected=None)
+    yield events.TrialStarted(t_s=1.0, setting=150.0, expected=None)
     for t_s in range(0, until_s + 1, 5):
         if t_s == held_from_s:
             yield events.StateEntered(t_s=float(t_s), state=State.HOLDING)

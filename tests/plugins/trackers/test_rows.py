@@ -34,7 +34,7 @@ def test_of_modelled_power_every_key_says_so() -> None:
 
 def test_that_a_trial_does_not_count_any_more_is_logged_as_well() -> None:
     log = told(emulated=False)
-    gone = TrialWithdrawn(t_s=log[-1].t_s, cap_w=160.0, since_s=0.0, reason="it was miscounted")
+    gone = TrialWithdrawn(t_s=log[-1].t_s, setting=160.0, since_s=0.0, reason="it was miscounted")
     _, found = taken([*log[:-1], gone, log[-1]])
     assert of(found, "trial/withdrawn_cap_w") == [160.0]
 
@@ -44,7 +44,7 @@ def test_a_trial_is_logged_with_its_errors_and_one_that_failed_is_not() -> None:
     _, found = taken(log)
     measured = [event.trial for event in log if isinstance(event, TrialEnded) and event.trial.measurement is not None]
     assert of(found, "trial/number") == [1.0, 2.0, 3.0, 4.0, 6.0]
-    assert of(found, "trial/cap_w") == [trial.cap_w for trial in measured]
+    assert of(found, "trial/cap_w") == [trial.setting for trial in measured]
     assert of(found, "trial/metric") == [trial.cost for trial in measured]
     assert of(found, "trial/metric_stderr") == [trial.cost_stderr for trial in measured]
     assert of(found, "trial/pruned") == [0.0, 0.0, 1.0, 0.0, 0.0]

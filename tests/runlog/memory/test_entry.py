@@ -29,7 +29,7 @@ REFUSED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 @given(measurements(), st.floats(min_value=1.0, max_value=1000.0))
 def test_an_entry_comes_back_as_it_was(measured, cap_w) -> None:
-    changed = replace(WHOLE.curves[1], points=(Point(cap_w=cap_w, measurement=measured),), baseline=measured)
+    changed = replace(WHOLE.curves[1], points=(Point(setting=cap_w, measurement=measured),), baseline=measured)
     kept = replace(WHOLE, curves=(WHOLE.curves[0], changed))
     assert from_bytes(to_bytes(kept), kept.key) == kept
 
@@ -91,7 +91,7 @@ def test_what_this_version_would_not_have_written_is_refused(old: bytes, new: by
 def test_of_each_cap_the_last_measurement_stays() -> None:
     first, second = curve({180.0: 80.0, 140.0: 85.0}, days=3), curve({180.0: 81.0})
     merged = with_curve([first], second)
-    assert [[point.cap_w for point in one.points] for one in merged] == [[140.0], [180.0]]
+    assert [[point.setting for point in one.points] for one in merged] == [[140.0], [180.0]]
     assert with_curve(merged, curve({140.0: 84.0})) == (second, curve({140.0: 84.0}))
 
 

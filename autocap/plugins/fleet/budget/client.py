@@ -153,7 +153,7 @@ def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown
     still searched for, as far as it is known. max_slowdown: the job's bound, as a share."""
     points = (replace(curve, asked_w=curve.baseline_w) if searching else curve).published(found_w)
     return Known(
-        caps_w=tuple(one.cap_w for one in points),
+        caps_w=tuple(one.setting for one in points),
         slowdown=tuple(one.time - 1 for one in points),
         energy=tuple(one.energy for one in points),
         slowdown_stderr=tuple(min(_MOST_STDERR, one.time * one.period_rel_stderr) for one in points),
