@@ -1,6 +1,6 @@
 """autocap finds the best power cap for a training job while the job runs."""
 
-from autocap.version import __version__
+__version__ = "0.1.0"
 
 TYPE_CHECKING = False  # importing typing costs more than all the rest here; type checkers take this name as true
 if TYPE_CHECKING:

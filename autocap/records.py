@@ -8,23 +8,37 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
-# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and a
-# difference of half a watt is too small to matter.
-TOLERANCE_W = 0.5
-
+from autocap.knobs import TOLERANCE_W
 
 # What a setting of the knob that is turned is written under where that is the power limit.
 CAP_W, CAPS_W = {"key": "cap_w"}, {"key": "caps_w"}
 
 
+S = TypeVar("S")
+
+
+class AtSetting(Generic[S]):
+    """What belongs to a setting of the knob. cap_w: the same, as who writes a strategy for caps or reads a result knows
+    it; watts where the power limit is turned."""
+
+    __slots__ = ()
+    setting: S
+
+    @property
+    def cap_w(self) -> S:
+        return self.setting
+
+
 def same_limit(a_w: float, b_w: float) -> bool:
-    """Whether two power limits, watts, are the same to what devices resolve."""
+    """Whether two settings are the same: power limits, watts, to what devices resolve, and of another knob the same
+    place."""
     return abs(a_w - b_w) <= TOLERANCE_W
 
 
 def same_limits(some_w: Sequence[float], others_w: Sequence[float]) -> bool:
-    """Whether these are the limits, watts, of as many devices, each the same as the other."""
+    """Whether these are the settings of as many devices, each the same as the other."""
     return len(some_w) == len(others_w) and all(map(same_limit, some_w, others_w))
 
 
@@ -101,7 +115,8 @@ class Reading:
     cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
     throttled: thermal or hardware slowdown is active, so windows are not comparable.
     utilisation: share of the time, or of the device, that is busy, 0 to 1. temperature_c: of the GPU, degrees Celsius,
-    for whoever looks at a run's samples.
+    for whoever looks at a run's samples. knob_value: of the knob that is turned, as asked for, where that is not the
+    power limit.
     """
 
     t_s: float
@@ -115,6 +130,7 @@ class Reading:
     throttled: bool = False
     utilisation: float | None = None
     temperature_c: float | None = None
+    knob_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +195,7 @@ class GpuEnergy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(AtSetting[tuple[float, ...]]):
     """What one cap costs per iteration.
 
     setting: the cap per device, watts. start_s, duration_s: the window, whole iterations only. period_s,
@@ -260,7 +276,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(AtSetting[float]):
     """What is expected of a cap that was not measured, over the baseline's.
 
     setting: the common cap, watts. energy, time: per iteration, ratios. The errors are standard deviations of what is
@@ -314,7 +330,7 @@ class TrialState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(AtSetting[float]):
     """One cap, tried once. setting: the common cap asked for, watts."""
 
     setting: float = field(metadata=CAP_W)

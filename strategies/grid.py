@@ -1,21 +1,24 @@
-"""The caps that may be tried."""
+"""The settings that may be tried."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autocap.config.spacing import too_fine
+from autocap.knobs import POWER_LIMIT, Knob
 
 DEFAULT_STEP_W = 5.0
 
 
 class CapGrid(tuple[float, ...]):
-    """The caps that may be tried, watts, ascending and distinct, as plain floats. Raises ValueError for any others."""
+    """The settings of a knob that may be tried, ascending and distinct, as plain floats: of the power limit caps in
+    watts. Raises ValueError for any others."""
 
-    __slots__ = ()
+    knob: Knob
 
-    def __new__(cls, settings: Iterable[float]) -> "CapGrid":
+    def __new__(cls, settings: Iterable[float], knob: Knob = POWER_LIMIT) -> "CapGrid":
         grid = super().__new__(cls, map(float, settings))
         if not grid or list(grid) != sorted(set(grid)):
-            raise ValueError(f"a cap grid is ascending, distinct and not empty, got {tuple(grid)} W")
+            raise ValueError(f"a grid is ascending, distinct and not empty, got {tuple(grid)} {knob.unit}".rstrip())
+        grid.knob = knob
         return grid
 
     @classmethod
@@ -31,6 +34,27 @@ class CapGrid(tuple[float, ...]):
         caps = {round(max_w - i * step_w, 6) for i in range(count + 1)} | {float(min_w)}
         return cls(sorted(caps))
 
+    @property
+    def step(self) -> float:
+        """The usual distance of two settings: of the power limit, watts, whatever the grid's own."""
+        return DEFAULT_STEP_W if self.knob.is_power_limit else 1.0
+
+    def only(self, wanted: Callable[[float], bool]) -> "CapGrid":
+        """Those that are wanted. Raises ValueError for none."""
+        return CapGrid((one for one in self if wanted(one)), self.knob)
+
     def nearest(self, setting: float) -> float:
-        """The grid's cap closest to setting, the lower of two equally close."""
+        """The grid's setting closest to that one, the lower of two equally close."""
         return min(self, key=lambda candidate: (abs(candidate - setting), candidate))
+
+    def text(self, setting: float) -> str:
+        """As it is shown, with its unit; of one that somebody made up and the knob does not have, its number."""
+        try:
+            return self.knob.text(setting)
+        except ValueError:
+            return f"{setting:g}"
+
+    @property
+    def span(self) -> str:
+        """From its first to its last, as they are shown."""
+        return f"{self.text(self[0]).removesuffix(f' {self.knob.unit}')} to {self.text(self[-1])}"

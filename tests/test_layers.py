@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 STDLIB = frozenset(sys.stdlib_module_names)
 # The whole rule: a room imports the words, and of the rooms before it those that stand here; never back.
 WORDS = (
-    "version",
     "text",
     "printing",
     "errors",
     "clock",
+    "knobs",
     "records",
     "stats",
     "metrics",
@@ -54,7 +54,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(text|errors|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
+    r"(text|errors|knobs|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
     r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
     r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
@@ -65,7 +65,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(text|printing|errors|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(text|printing|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
@@ -128,6 +128,8 @@ def imports(name: str) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{place}: a relative import; name it in full"
             for alias in node.names:
+                if alias.name == "__version__":
+                    continue
                 inner = f"{node.module}.{alias.name}"
                 module = inner if inner.removeprefix("autocap.") in SOURCES else node.module or ""
                 yield Import(name, place, module)

@@ -5,7 +5,7 @@ There are two ways. Records that we keep for ourselves may be of another version
 fields that can be are standard errors. `strict` is for what other users say: numbers are finite and below 2^53, texts
 are printable and of at most 1024 characters.
 
-A field is written under its own name, or under the one that its metadata has as "key".
+A field is written under its own name, or under the one that its metadata has as "key"; not at all where that is None.
 """
 
 import functools
@@ -72,13 +72,19 @@ def decode(kind: type[_T], value: Json, *, strict: bool = False, flat: bool = Fa
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...] | None:
     """The fields of a record; `None` of what is none."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    return tuple(_written(kind)) if is_dataclass(kind) else None
 
 
 @functools.cache
 def _keys(kind: Any) -> tuple[str, ...]:
     """What the fields of a record are written under, in the order of `_names`."""
-    return tuple(field.metadata.get("key", field.name) for field in fields(kind))
+    return tuple(_written(kind).values())
+
+
+def _written(kind: Any) -> dict[str, str]:
+    """By the name of each field that is written the key that it has."""
+    keys = ((field.name, field.metadata.get("key", field.name)) for field in fields(kind))
+    return {name: key for name, key in keys if key is not None}
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from autocap.version import __version__
+from autocap import __version__
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
