@@ -15,10 +15,10 @@ from autocap.printing import put, put_json
 class Restore:
     """Put back the power limits that a killed run left behind, and say what became of each.
 
-    A limit is put back only while the one that the run set still stands; somebody else's is left alone. The files of
-    its step counter are removed. Root also ends the leases of the helper, and says whose they were.
-    Exit status 0 when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do,
-    and exits 1.
+    Whatever else it had set goes back as well. A limit is put back only while the one that the run set still stands;
+    somebody else's is left alone. The files of its step counter are removed. Root also ends the leases of the helper,
+    and says whose they were. Exit status 0 when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only
+    says what it would do, and exits 1.
     """
 
     is_session = False

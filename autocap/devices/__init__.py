@@ -4,9 +4,10 @@ A kind is a module that offers
 
     open_source(config, clock, check, owner_uid) -> DeviceSource    the devices of a job that is to be tuned
     limits_from_outside(job) -> LimitPort                           the way to their limits from another process
+    knob_from_outside(name, job) -> KnobPort                        the same to another knob, where they offer any
     check_argument(text)                                            optional: what may stand behind `--device KIND:`
 
-The watchdog and `autocap restore` use the second: they meet a device whose controller is gone.
+The watchdog and `autocap restore` use the second and the third: they meet a device whose controller is gone.
 """
 
 from importlib import import_module
@@ -14,10 +15,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from autocap import registry
-from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
+from autocap.devices.base import CheckCaps, DeviceSource, KnobPort, LimitPort
+from autocap.devices.knob_port import as_limits
 from autocap.devices.plugged import PluggedSource, as_port
 from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job.processes import ProcessId
+from autocap.knobs import POWER_LIMIT
 from autocap.text import did_you_mean
 
 if TYPE_CHECKING:  # the watchdog has no use for them
@@ -83,15 +86,29 @@ def inventory_of(kind: str) -> "Inventory | None":
     return made
 
 
-def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
+def outside_limits(kind: str, job: ProcessId | None, knob: str = POWER_LIMIT.name) -> LimitPort:
     """The limits of a device of that kind, as seen from a process that does not run it. Raises DeviceUnavailable.
 
-    kind: as a journal entry has it, where a GPU whose limit zeusd sets is `zeusd:ADDRESS`.
+    kind: as a journal entry has it, where a GPU whose limit zeusd sets is `zeusd:ADDRESS`. knob: another one, whose
+    values the limits are.
     """
+    if knob != POWER_LIMIT.name:
+        return as_limits(_knob_from_outside(kind, job, knob))
     service, colon, address = kind.partition(":")
     if colon and service == "zeusd":
         return cast(LimitPort, import_module("autocap.devices.nvml.zeusd").limits_at(address))
     return as_port(_module(kind).limits_from_outside(job))
+
+
+def _knob_from_outside(kind: str, job: ProcessId | None, knob: str) -> KnobPort:
+    module = _module(kind)
+    if not hasattr(module, "knob_from_outside"):
+        raise DeviceUnavailable(
+            f"nobody could put back {knob} of devices of kind '{kind}' after a kill: {module.__name__} has no "
+            "knob_from_outside"
+        )
+    port: KnobPort = module.knob_from_outside(knob, job)
+    return port
 
 
 def prepare(kind: str) -> None:

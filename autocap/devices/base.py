@@ -1,7 +1,8 @@
 """What a power-capped device is to the rest of autocap: something to read, and, apart from it, something to set.
 
 The two are separate objects on purpose. A `Device` has no setter, so whoever only holds one cannot change anything.
-A `LimitPort` is handed to the guardian and to nobody else: there is no other path to a setter.
+A `LimitPort`, or the `KnobPort` of another knob, is handed to the guardian and to nobody else: there is no other path
+to a setter.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Protocol, Self
 
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.job.processes import Roots
+from autocap.knobs import Knob
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
 
@@ -68,6 +70,21 @@ class Tunable(Device, Protocol):
         return None
 
     @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What these devices offer besides their power limit, the same for all of them. Their kind offers
+        `knob_from_outside` then."""
+        return ()
+
+    def knob_port(self, name: str) -> "KnobPort":
+        """The setter of one of them. Raises DeviceError where there is none, as under --observe."""
+        raise DeviceError(f"devices of kind '{self.kind}' have no knob {name}")
+
+    def knob_values(self, name: str) -> tuple[float | None, ...]:
+        """What one of them is at on each device, as last asked for by anybody, in its values; `None` where that is not
+        known. Read with every sample. Raises DeviceError."""
+        return (None,) * len(self.gpus)
+
+    @property
     def denial(self) -> str | None:
         """Why this process may not set such limits, or may turn out not to, a clause; `None` where nothing speaks
         against it."""
@@ -87,7 +104,7 @@ class DeviceSource(Protocol):
     finding needed.
     """
 
-    known: Device | None = None
+    known: Tunable | None = None
     """The devices, where they are known before the job is."""
 
     def __enter__(self) -> Self:
@@ -162,6 +179,22 @@ class LimitPort(Protocol):
     def reloads(self) -> int:
         """As Tunable has it."""
         return 0
+
+    def close(self) -> None:
+        """Nothing is held, unless a kind says so."""
+        return
+
+
+class KnobPort(Protocol):
+    """Reads and sets another knob than the power limit, by device UUID; in the knob's values. Held by the guardian
+    alone."""
+
+    def requested(self, uuid: str) -> float | None:
+        """The value that was last requested, by anybody; `None` where it is not known. Nothing is ever set where it is
+        not on arrival, so a device that cannot read it says then what it will be put back to. Raises DeviceError."""
+
+    def set(self, uuid: str, value: float) -> None:
+        """Request a value, and verify that it holds as far as that can be read. Raises LimitRefused."""
 
     def close(self) -> None:
         """Nothing is held, unless a kind says so."""

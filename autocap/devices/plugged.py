@@ -11,7 +11,7 @@ class PluggedSource(DeviceSource):
 
     def __init__(self, theirs: DeviceSource) -> None:
         self._theirs = theirs
-        self.known = theirs.known
+        self.known = completed(theirs.known, Tunable)
 
     def __enter__(self) -> Self:
         self._theirs.__enter__()
@@ -21,21 +21,21 @@ class PluggedSource(DeviceSource):
         self._theirs.__exit__(*error)
 
     def ahead(self) -> Tunable | None:
-        found: Tunable | None = _completed(self._theirs.ahead(), Tunable)
+        found: Tunable | None = completed(self._theirs.ahead(), Tunable)
         return found
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
-        found: Tunable | None = _completed(self._theirs.find(job, waited_s), Tunable)
+        found: Tunable | None = completed(self._theirs.find(job, waited_s), Tunable)
         return found
 
 
 def as_port(theirs: LimitPort) -> LimitPort:
     """The way to the limits of a device, whoever's it is."""
-    port: LimitPort = _completed(theirs, LimitPort)
+    port: LimitPort = completed(theirs, LimitPort)
     return port
 
 
-def _completed(theirs: Any, ours: type) -> Any:  # of whatever class it is
+def completed(theirs: Any, ours: type) -> Any:  # of whatever class it is
     """The same, with the members of our class that it lacks."""
     if theirs is None or ours in type(theirs).__mro__:
         return theirs

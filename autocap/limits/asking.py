@@ -11,6 +11,7 @@ from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
 from autocap.limits.times import ASK_AGAIN_S
 from autocap.limits.together import one_by_one, together
+from autocap.limits.turned import LIMIT, Turned
 from autocap.records import same_limit
 
 _LOOK_S = 0.05  # whether a device makes the same of a limit once more
@@ -43,25 +44,33 @@ REAL_TIME = Waiting(threads=True)
 
 
 class ForeignLimit(GuardError):
-    """Somebody else has changed a limit that is guarded; it is left alone from then on. Limits in watts."""
+    """Somebody else has changed a limit that is guarded; it is left alone from then on. Limits in watts, or the values
+    of another knob."""
 
-    def __init__(self, *, uuid: str, expected_w: float, found_w: float) -> None:
+    def __init__(self, *, uuid: str, expected_w: float, found_w: float, knob: Turned = LIMIT) -> None:
+        found, where = knob.text(found_w), f"where {knob.text(expected_w)} is ours: somebody else has changed it"
         super().__init__(
-            f"the limit of {uuid} is {found_w:g} W, where {expected_w:g} W is ours: somebody else has changed it, so "
-            "no cap is set there any more; start again once nothing else sets limits"
+            f"the limit of {uuid} is {found}, {where}, so no cap is set there any more; start again once nothing else "
+            "sets limits"
+            if knob.is_power_limit
+            else f"{uuid} is at {found}, {where}, so it is not set there any more; start again once nothing else sets "
+            f"{knob.name}"
         )
         self.uuid, self.expected_w, self.found_w = uuid, expected_w, found_w
 
 
 class Asking:
-    """One device. found_w: the limit found on arrival, watts; `None` where it cannot be read.
+    """One device. found_w: the limit found on arrival, watts; `None` where it cannot be read. knob: whose values the
+    limits are.
 
     Some cards take limits in steps, and change what was requested some time after it was read back. What follows a
-    limit of ours soon, and may be a step of the device, is the device's own doing.
+    limit of ours soon, and may be a step of the device, is the device's own doing. No other knob does that.
     """
 
-    def __init__(self, limits: LimitPort, uuid: str, found_w: float | None, clock: Waiting) -> None:
-        self._limits, self._uuid, self._clock = limits, uuid, clock
+    def __init__(
+        self, limits: LimitPort, uuid: str, found_w: float | None, clock: Waiting, knob: Turned = LIMIT
+    ) -> None:
+        self._limits, self._uuid, self._clock, self._knob = limits, uuid, clock, knob
         self._steps = LimitSteps(found_w)
         self._asked_w: float | None = None  # last; `None` once the device has had its time
         self._asked_s = 0.0
@@ -74,15 +83,19 @@ class Asking:
     def put_back(self, found_w: float, final_w: float | None) -> None:
         """The limit found was requested just now, and so much reads back."""
         self._asked(found_w)
-        if final_w is not None and not same_limit(final_w, found_w) and self._steps.explains(found_w, final_w):
+        if final_w is not None and not same_limit(final_w, found_w) and self._explains(found_w, final_w):
             self._steps.learn(found_w, final_w)
 
     def made(self, asked_w: float | None, there_w: float | None) -> bool:
         """Whether the device was seen to make that of what was asked."""
         return asked_w is not None and there_w is not None and self._steps.knows(asked_w, there_w)
 
+    def _explains(self, asked_w: float, there_w: float) -> bool:
+        return self._knob.is_power_limit and self._steps.explains(asked_w, there_w)
+
     def _asked(self, limit_w: float) -> None:
-        self._asked_w, self._asked_s = limit_w, self._clock.now()
+        if self._knob.is_power_limit:
+            self._asked_w, self._asked_s = limit_w, self._clock.now()
 
     def end(self) -> bool:
         """Whether the device has had its time; nothing is its doing any more then."""
@@ -103,7 +116,7 @@ class Asking:
                 ask(self._uuid, setting)
                 return
             except LimitIgnored as error:
-                if clamped is not None and same_limit(error.found_w, clamped.found_w):
+                if clamped is not None and self._knob.same(error.found_w, clamped.found_w):
                     raise clamped from error  # the same once more, which is there already
                 wait_s = next(waits_s, None)
                 if wait_s is None:
@@ -124,7 +137,7 @@ class Asking:
         Raises ForeignLimit where ours holds then: the other was somebody else's, who has got it back.
         """
         asked_w = self._asked_w
-        if asked_w is None or not self._steps.explains(asked_w, there_w):
+        if asked_w is None or not self._explains(asked_w, there_w):
             return False
         if not self._steps.expects(asked_w, there_w) and not self._comes_again(asked_w, there_w, listen):
             with suppress(Exception):  # as far as it can be had

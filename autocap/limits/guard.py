@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from autocap.errors import GuardError
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.guarded_limit import Restored
 
 
@@ -47,14 +48,16 @@ class LimitGuard(Actuator):
     """Guards limits from `__enter__` to `__exit__`. To be used from one thread; but while limits are set in one, `beat`
     and `restore` may be called from another.
 
-    uuids: the devices, in the order of all caps given and limits returned. original_w: the requested limits found on
-    arrival, watts; `None` where one cannot be read (none is set there). failed: the place of the device at which the
+    uuids: the devices, in the order of all caps given and limits returned. knob: what is set; of another one than the
+    power limit, caps are settings, and limits values. original_w: the requested limits found on arrival, watts; `None`
+    where one cannot be read (none is set there). failed: the place of the device at which the
     latest set raised a DeviceError; `None` where it was none.
 
     Entering raises AutocapError where they cannot be guarded; then nothing was set.
     """
 
-    def __init__(self, uuids: Sequence[str]) -> None:
+    def __init__(self, uuids: Sequence[str], knob: Knob = POWER_LIMIT) -> None:
+        self.knob = knob
         self._uuids, self._pid = tuple(uuids), os.getpid()
         self._notes: list[str] = []
         self.original_w: tuple[float | None, ...] = ()
@@ -64,6 +67,15 @@ class LimitGuard(Actuator):
     def notes(self) -> tuple[str, ...]:
         """What happened that the user should know: sentences, the oldest first."""
         return tuple(self._notes)
+
+    @property
+    def found(self) -> tuple[float | None, ...]:
+        """The settings found on arrival."""
+        return tuple(map(self.setting, self.original_w))
+
+    def setting(self, value: float | None) -> float | None:
+        """Of a value that was found or is left; `None` where it is not known, or is none of the knob's."""
+        return self.knob.setting_or_none(value)
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +92,14 @@ class LimitGuard(Actuator):
     def set_caps(self, settings: Sequence[float]) -> None:
         if len(settings) != len(self.original_w):
             raise ValueError(f"{len(settings)} caps for {len(self.original_w)} guarded devices")
-        self._set(tuple(map(float, settings)))
+        self._set(tuple(map(self._value, settings, self.original_w)))
+
+    def _value(self, setting: float, found: float | None) -> float:
+        """What is asked for: of another knob than the limit, to the last digit what was found where that is meant."""
+        value = self.knob.value(float(setting))
+        if self.knob.is_power_limit or found is None or abs(value - found) > self.knob.tolerance:
+            return value
+        return found
 
     @abstractmethod
     def restore(self) -> Sequence[Restored]: ...
@@ -91,8 +110,8 @@ class LimitGuard(Actuator):
         raise NotImplementedError
 
     @abstractmethod
-    def _set(self, settings: tuple[float, ...]) -> None:
-        """As `set_caps`, of as many as there are devices."""
+    def _set(self, values: tuple[float, ...]) -> None:
+        """As `set_caps`, of as many as there are devices, and told the knob's values."""
 
     @abstractmethod
     def _end(self) -> None:

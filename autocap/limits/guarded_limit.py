@@ -10,7 +10,6 @@ from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitNotEnfor
 from autocap.limits.asking import Asking, ForeignLimit, Waiting
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.restore import Outcome, PutBack, put_back
-from autocap.records import same_limit
 
 logger = logging.getLogger(__name__)
 
@@ -20,11 +19,12 @@ _BETWEEN_TRIES_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What became of one device's limit, watts. final_w: as read afterwards, `None` where the device does not say.
+    """What became of one device's limit, watts, or of another knob, in its values.
 
-    restored: the limit found on arrival holds again; `None` where others put it back: a node that is not reached, or a
-    budget that goes on, and gives the device final_w. note: why not. failure: why it could not be put back, and so is
-    to be put back still; `None` also where somebody else's stands.
+    final_w: as read afterwards, `None` where the device does not say. restored: the limit found on arrival holds again;
+    `None` where others put it back: a node that is not reached, or a budget that goes on, and gives the device final_w.
+    note: why not. failure: why it could not be put back, and so is to be put back still; `None` also where somebody
+    else's stands.
     """
 
     uuid: str
@@ -60,7 +60,7 @@ class GuardedLimit:
         self._entry = entry  # as on disk
         self._clock = clock
         self._foreign: ForeignLimit | None = None
-        self._asking = Asking(limits, entry.uuid, entry.original_w, clock)
+        self._asking = Asking(limits, entry.uuid, entry.original_w, clock, entry.knob)
         self.reloads = limits.reloads  # when a limit was last requested
         self.maybe_original = False
         self.settled = True
@@ -106,12 +106,12 @@ class GuardedLimit:
     def see_w(self, setting: float, listen: Callable[[], None]) -> None:
         """See that the cap that was set is enforced; else ask for it once more. Raises as `set_w`."""
         original_w = self._entry.original_w
-        is_found = original_w is not None and same_limit(setting, original_w)
+        is_found = original_w is not None and self._same(setting, original_w)
         if self._limits.is_enforced(self._entry.uuid, setting) or is_found:
             return  # a baseline's limit may have been no more enforced when we came
         listen()
         requested_w = self._require_ours(listen)
-        if requested_w is None or same_limit(requested_w, setting):  # else it is what the device has made of it
+        if requested_w is None or self._same(requested_w, setting):  # else it is what the device has made of it
             self._request(setting, listen)
 
     def look(self, listen: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class GuardedLimit:
         try:
             done = self._put_back()
         except Exception as error:  # of whatever kind, it must not keep the other devices from theirs
-            why = f"{uuid}: {original_w:g} W could not be put back: {error}; run `autocap restore`"
+            why = f"{uuid}: {self._entry.found_text} could not be put back: {error}; run `autocap restore`"
             logger.debug("%s", why, exc_info=True)
             return Restored(
                 uuid=uuid, original_w=original_w, final_w=None, restored=False, note=why, failure=str(error)
@@ -150,19 +150,21 @@ class GuardedLimit:
                 self._tell(restored_entry)
         if done.outcome is Outcome.RESTORED and original_w is not None:
             self._asking.put_back(original_w, final_w)
-        restored = final_w is None or original_w is None or same_limit(final_w, original_w)
-        note = None if restored else f"{uuid}: {final_w:g} W was set by somebody else meanwhile, and stays"
-        if not restored and self._asking.made(original_w, final_w):
-            back = "was found" if done.outcome is Outcome.FOREIGN else "was put back"
-            note = f"{uuid}: {original_w:g} W {back}, of which the device makes {final_w:g} W"
+        restored = final_w is None or original_w is None or self._same(final_w, original_w)
+        note = None
+        if final_w is not None and not restored:
+            final = self._entry.knob.text(final_w)
+            note = f"{uuid}: {final} was set by somebody else meanwhile, and stays"
+            if self._asking.made(original_w, final_w):
+                back = "was found" if done.outcome is Outcome.FOREIGN else "was put back"
+                note = f"{uuid}: {self._entry.found_text} {back}, of which the device makes {final}"
         return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=restored, note=note)
 
     def unanswered(self, waited_s: float) -> Restored:
         """What is said of its limit while its driver hangs in a call."""
         uuid, original_w = self._entry.uuid, self._entry.original_w
         why = f"its driver has not answered for {waited_s:.0f} s"
-        back = "the limit found" if original_w is None else f"{original_w:g} W"
-        note = f"{uuid}: whether {back} is back is not known: {why}; run `autocap restore`"
+        note = f"{uuid}: whether {self._entry.found_text} is back is not known: {why}; run `autocap restore`"
         return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=note, failure=why)
 
     @property
@@ -188,7 +190,7 @@ class GuardedLimit:
         if self._is_put_back(requested_w) or self._is_made_of_ours(requested_w, listen):
             return requested_w
         expected_w = next(w for w in (entry.next_w, entry.last_w, entry.original_w, requested_w) if w is not None)
-        foreign = ForeignLimit(uuid=entry.uuid, expected_w=expected_w, found_w=requested_w)
+        foreign = ForeignLimit(uuid=entry.uuid, expected_w=expected_w, found_w=requested_w, knob=entry.knob)
         self._leave(foreign)
         raise foreign
 
@@ -203,12 +205,12 @@ class GuardedLimit:
         """Whether it is the original, which the watchdog may have put back; or the default, since the driver was loaded
         again."""
         original_w = self._entry.original_w
-        if self.maybe_original and original_w is not None and same_limit(requested_w, original_w):
+        if self.maybe_original and original_w is not None and self._same(requested_w, original_w):
             return True
         if self._limits.reloads == self.reloads:
             return False
         default_w = self._limits.default_w(self._entry.uuid)
-        return default_w is not None and same_limit(requested_w, default_w)
+        return default_w is not None and self._same(requested_w, default_w)
 
     def _request(self, setting: float, listen: Callable[[], None], *, alone: bool = True) -> None:
         """Request a limit, and take in what the device makes of it at once."""
@@ -217,7 +219,7 @@ class GuardedLimit:
         try:
             self._asking.request(setting, lambda: self._require_ours(listen), alone=alone)
         except LimitNotEnforced:
-            if original_w is None or not same_limit(setting, original_w):
+            if original_w is None or not self._same(setting, original_w):
                 self._adopt()
                 raise
             # The baseline's limit, which was no more enforced when we came.
@@ -226,11 +228,11 @@ class GuardedLimit:
             if self._is_put_back(error.found_w):  # in the midst of it, as we were stopped; the next beat says so
                 return
             # A device that does not even take the limit found is left alone, whatever it makes of it at once.
-            is_found = original_w is not None and same_limit(setting, original_w) and isinstance(error, LimitClamped)
+            is_found = original_w is not None and self._same(setting, original_w) and isinstance(error, LimitClamped)
             if not is_found and self._is_made_of_ours(error.found_w, listen):
                 return
             if isinstance(error, LimitOvertaken):
-                foreign = ForeignLimit(uuid=uuid, expected_w=setting, found_w=error.found_w)
+                foreign = ForeignLimit(uuid=uuid, expected_w=setting, found_w=error.found_w, knob=self._entry.knob)
                 self._leave(foreign)
                 raise foreign from error
             self._adopt()
@@ -264,8 +266,11 @@ class GuardedLimit:
         return entry.names(requested_w) or (entry.last_w is None and self._asking.made(entry.original_w, requested_w))
 
     def _unknown(self) -> GuardError:
-        uuid = self._entry.uuid
-        return GuardError(f"the limit found on {uuid} cannot be read, so it could not be put back; no cap is set")
+        found, knob = f"found on {self._entry.uuid} cannot be read", self._entry.knob
+        return GuardError(f"the {knob.noun} {found}, so it could not be put back; {knob.unset}")
+
+    def _same(self, one_w: float, other_w: float) -> bool:
+        return self._entry.knob.same(one_w, other_w)
 
     def _adopt(self) -> None:
         """After a set that failed: what the device took instead of our cap is our doing, so it is put back as well."""

@@ -21,6 +21,7 @@ from autocap.devices.plugged import as_port
 from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.asking import REAL_TIME, Waiting
 from autocap.limits.guard import LimitGuard
 from autocap.limits.guarded_limit import GuardedLimit, Restored
@@ -31,6 +32,7 @@ from autocap.limits.recovery import Fate, settle_locked
 from autocap.limits.state_dir import StateDir
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, LOCK_WAIT_S, READY_S
 from autocap.limits.together import Aside
+from autocap.limits.turned import Turned
 from autocap.limits.watchdog import Duty
 from autocap.records import GpuInfo
 
@@ -44,11 +46,13 @@ class Guardian(LimitGuard):
     """Guards the limits of one job's devices, from `__enter__` to `__exit__`.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
-    caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
-    the default one. sync: makes a file durable. start_watch: starts the watchdog process. clock: the time, and waiting.
+    caps given and limits returned. limits: their setter, or that of another knob (`port_of`). job: what an emulated
+    device acts on. state_dir: instead of the default one. sync: makes a file durable. start_watch: starts the watchdog
+    process. clock: the time, and waiting.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
-    cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
+    cannot be put back first, the journal cannot be written, there is no watchdog, or a knob is at a value that is no
+    setting. Then nothing was set or is left.
     """
 
     def __init__(
@@ -63,8 +67,9 @@ class Guardian(LimitGuard):
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
         clock: Waiting = REAL_TIME,
+        knob: Knob = POWER_LIMIT,
     ) -> None:
-        super().__init__([gpu.uuid for gpu in gpus])
+        super().__init__([gpu.uuid for gpu in gpus], knob)
         self._kind = kind
         self._limits = as_port(limits)
         self._job = job
@@ -123,11 +128,11 @@ class Guardian(LimitGuard):
         self._begin_sets()
         self._on_each(lambda place: self._guarded[place].rehearse(self._exchange))
 
-    def _set(self, settings: tuple[float, ...]) -> None:
+    def _set(self, values: tuple[float, ...]) -> None:
         """Each cap is journalled before it is set. A device that is left out keeps what it has."""
         self._begin_sets()
         for step in (GuardedLimit.set_w, GuardedLimit.see_w):  # so that all wait at once until theirs is enforced
-            self._on_each(partial(self._carry_out, step, settings))
+            self._on_each(partial(self._carry_out, step, values))
         if self._is_called_off:
             raise GuardError("the limits were put back while caps were being set")
         reloads = self._limits.reloads
@@ -174,10 +179,10 @@ class Guardian(LimitGuard):
             self._in_call[place].release()
 
     def _carry_out(
-        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], settings: tuple[float, ...], place: int
+        self, step: Callable[[GuardedLimit, float, Callable[[], None]], None], values: tuple[float, ...], place: int
     ) -> None:
         try:
-            step(self._guarded[place], settings[place], self._exchange)
+            step(self._guarded[place], values[place], self._exchange)
         except DeviceError:
             self.failed = place if self.failed is None else min(place, self.failed)
             raise
@@ -246,15 +251,30 @@ class Guardian(LimitGuard):
         self._notes.append(settled.sentence)
 
     def _found(self, uuid: str) -> Entry:
+        found, turned = self._limits.requested_w(uuid), Turned.of(self.knob)
+        if found is not None:
+            self._require_setting(uuid, found, turned)
         return Entry(
             kind=self._kind,
             uuid=uuid,
-            original_w=self._limits.requested_w(uuid),
+            original_w=found,
             boot_id=boot_id(),
             owner=self._owner,
             job=self._job,
             settings=self._limits.settings(uuid),
+            knob=turned,
         )
+
+    def _require_setting(self, uuid: str, found: float, turned: Turned) -> None:
+        try:
+            self.knob.setting(found)
+        except ValueError:
+            shown = [self.knob.value_text(value) for value in self.knob.values]
+            allowed = f"{shown[0]} to {shown[-1]}" if self.knob.ordered else ", ".join(shown)
+            raise GuardError(
+                f"{uuid} is at {turned.text(found)}, which is none of the settings of the knob {self.knob.name} "
+                f"({allowed}); set it to one of them and start again"
+            ) from None
 
     def _exchange(self) -> None:
         """Beat, and take in what the watchdog did; with none, start another. From any thread."""
@@ -281,7 +301,14 @@ class Guardian(LimitGuard):
 
     def _start_watchdog(self) -> Watch:
         assert self._state_dir is not None  # since __enter__
-        duty = Duty(state_dir=self._state_dir, kind=self._kind, owner=self._owner, job=self._job, uuids=self._uuids)
+        duty = Duty(
+            state_dir=self._state_dir,
+            kind=self._kind,
+            owner=self._owner,
+            job=self._job,
+            uuids=self._uuids,
+            knob=self.knob.name,
+        )
         entries = [one.entry for one in self._guarded]
         return self._start_watch(duty, entries=entries, ready_timeout_s=self._ready_timeout_s)
 

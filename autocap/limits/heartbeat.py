@@ -14,6 +14,7 @@ from autocap.errors import GuardError
 from autocap.job.processes import identify
 from autocap.limits.journal import Entry, encode
 from autocap.limits.times import MUTE_WATCHDOG_S, OBEYS_S, STUCK_BEATS, STUCK_S
+from autocap.limits.turned import unset
 from autocap.limits.vital_signs import VitalSigns
 from autocap.limits.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
 from autocap.limits.watchdog_process import OwnProcess, Spawn, WatchdogProcess
@@ -61,18 +62,19 @@ class Heartbeat:
     def __init__(
         self, duty: Duty, *, entries: Sequence[Entry] = (), ready_timeout_s: float, spawn: Spawn = OwnProcess
     ) -> None:
+        clause = self._clause = unset(duty.knob)
         # A socket for the beats, because a send can say MSG_NOSIGNAL: a dead watchdog must not raise SIGPIPE here. One
         # of packets, because each of them goes as a whole or not at all.
         try:
             self._beats, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            raise GuardError(f"the watchdog process cannot be started: {error}; without it no cap is set") from error
+            raise GuardError(f"the watchdog process cannot be started: {error}; without it {clause}") from error
         try:
             self._status, status = os.pipe()
         except OSError as error:
             self._beats.close()
             theirs.close()
-            raise GuardError(f"the watchdog process cannot be started: {error}; without it no cap is set") from error
+            raise GuardError(f"the watchdog process cannot be started: {error}; without it {clause}") from error
         self._beats.setblocking(False)
         self._unanswered, self._unanswered_since_s = 0, 0.0
         self._is_deaf = False
@@ -107,7 +109,7 @@ class Heartbeat:
             reason = f"it was not ready within {timeout_s:g} s"
             if said is not None:
                 reason = said.removeprefix(FAILED).decode(errors="replace") or "it ended at once"
-            raise GuardError(f"the watchdog process does not watch: {reason}; without it no cap is set")
+            raise GuardError(f"the watchdog process does not watch: {reason}; without it {self._clause}")
 
     def _hear(self, *, until: int, timeout_s: float) -> bytes | None:
         """What the watchdog says up to some byte or its end; `None` when it says neither in time."""

@@ -7,6 +7,7 @@ in the entry; once a set is complete only v is, so that somebody else's l is not
 
 import json
 import re
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,18 +16,21 @@ from autocap.devices.base import Setting
 from autocap.devices.limit_steps import is_likely_step
 from autocap.errors import GuardError
 from autocap.job.processes import ProcessId
+from autocap.knobs import Knob
 from autocap.limits.held_file import HeldFile
 from autocap.limits.state_dir import ASIDE, TEMPORARY, StateDir
-from autocap.records import same_limit
+from autocap.limits.turned import LIMIT, Turned
 
-SCHEMA = 1
+SCHEMA, OF_KNOB = 1, 2  # of a power limit; of another knob, of which earlier versions know nothing
 SUFFIX = ".json"
 UNFINISHED = (SUFFIX + TEMPORARY, SUFFIX + ASIDE)
 LOCK = ".lock"
 # More than any device's limit, name, process or setting needs; whatever is beyond was not written by us.
 _MOST_W = 1e6
+_MOST = sys.float_info.max  # of another knob
 _LONGEST_TEXT = 300
 _MOST_BITS = 128
+_VALUES = ("original_w", "last_w", "next_w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,8 @@ class Entry:
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
     on. settings: what was found beside the limit and goes back with it; none for a device of which a cap changes
-    nothing else. settling: the device may still make another limit of the last one; none that has settings does.
+    nothing else. settling: the device may still make another limit of the last one; none that has settings does. knob:
+    what is set, whose values the limits are.
     """
 
     kind: str
@@ -50,6 +55,12 @@ class Entry:
     next_w: float | None = None
     settings: tuple[Setting, ...] = ()
     settling: bool = False
+    knob: Turned = LIMIT
+
+    @property
+    def found_text(self) -> str:
+        """What was found, as it is said."""
+        return f"the {self.knob.noun} found" if self.original_w is None else self.knob.text(self.original_w)
 
     @property
     def untouched(self) -> bool:
@@ -58,12 +69,16 @@ class Entry:
 
     def names(self, limit_w: float) -> bool:
         """Whether a requested limit is one that the owner set or found."""
-        return any(same_limit(limit_w, one_w) for one_w in self._ours_w)
+        return any(self.knob.same(limit_w, one_w) for one_w in self._ours_w)
 
     def is_ours(self, limit_w: float) -> bool:
         """The same, or it is what the device may just have made of one, rather than somebody else's."""
-        made = self.settling and any(is_likely_step(self.original_w, one_w, limit_w) for one_w in self._ours_w)
+        made = self.settling and any(self.may_become(one_w, limit_w) for one_w in self._ours_w)
         return self.names(limit_w) or made
+
+    def may_become(self, asked_w: float, there_w: float) -> bool:
+        """Whether some card that takes limits in steps may make that of what is asked; of no other knob it does."""
+        return self.knob.is_power_limit and is_likely_step(self.original_w, asked_w, there_w)
 
     @property
     def _ours_w(self) -> tuple[float, ...]:
@@ -75,9 +90,9 @@ class Entry:
         held_w = requested_w
         if held_w is None:
             held_w = self.last_w if self.next_w is None else self.next_w
-        if held_w is not None and self.original_w is not None and same_limit(held_w, self.original_w):
+        if held_w is not None and self.original_w is not None and self.knob.same(held_w, self.original_w):
             held_w = None
-        return replace(self, last_w=held_w, next_w=next_w, settling=not self.settings)
+        return replace(self, last_w=held_w, next_w=next_w, settling=self.knob.is_power_limit and not self.settings)
 
     def after_set(self) -> "Entry":
         """The entry once `next_w` is set."""
@@ -100,6 +115,11 @@ def encode(entry: Entry) -> bytes:
     """The entry as it stands on disk and goes to the watchdog."""
     # Earlier versions named files to remove in `cleanup`, and restore no entry that is without it.
     fields = asdict(entry)
+    knob = fields.pop("knob")
+    if not entry.knob.is_power_limit:
+        del fields["settings"], fields["settling"]
+        values = {name.removesuffix("_w") if name in _VALUES else name: value for name, value in fields.items()}
+        return json.dumps({"schema": OF_KNOB, "knob": knob, **values}, indent=1).encode()
     if not entry.settling:  # which they do not know either
         del fields["settling"]
     return json.dumps({"schema": SCHEMA, "cleanup": [], **fields}, indent=1).encode()
@@ -114,11 +134,11 @@ def decode(data: bytes) -> Entry:
         raise ValueError("it is no JSON") from None
     try:
         schema = fields.pop("schema")
-        if type(schema) is int and schema != SCHEMA and 0 < schema < 1000:
-            raise OtherSchema(f"has schema {schema}, and this version knows {SCHEMA} only")
-        if schema != SCHEMA:
+        if type(schema) is int and schema not in (SCHEMA, OF_KNOB) and 0 < schema < 1000:
+            raise OtherSchema(f"has schema {schema}, and this version knows {SCHEMA} and {OF_KNOB} only")
+        if schema not in (SCHEMA, OF_KNOB):
             raise ValueError("its schema is none")
-        return _parse(fields)
+        return _parse(fields) if schema == SCHEMA else _parse_of_knob(fields)
     except UnicodeEncodeError:  # a lone surrogate
         raise ValueError("a text in it is none") from None
     except (KeyError, TypeError, AttributeError):
@@ -140,7 +160,7 @@ class Journal:
         except OSError as error:
             raise GuardError(
                 f"the journal entry of {entry.uuid} cannot be written to {self._state.path}: {error}; "
-                "without it no cap is set, make room there or set AUTOCAP_STATE_DIR"
+                f"without it {entry.knob.unset}, make room there or set AUTOCAP_STATE_DIR"
             ) from error
 
     def hold(self, uuid: str) -> None:
@@ -261,20 +281,47 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 # Any: json.loads gives it, and every field is checked here.
 def _parse(fields: dict[str, Any]) -> Entry:
     fields.pop("cleanup", None)
-    for text in (fields["kind"], fields["uuid"], fields["boot_id"]):
-        _require_text(text)
-    for name in ("original_w", "last_w", "next_w"):
+    for name in _VALUES:
         limit_w = fields[name]
         if limit_w is not None and not (type(limit_w) in (int, float) and 0 < limit_w < _MOST_W):
             raise ValueError(f"{name} is no power in watts")
+    fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
+    if type(fields.get("settling", False)) is not bool:
+        raise ValueError("settling is neither true nor false")
+    return _made(fields, LIMIT)
+
+
+def _parse_of_knob(fields: dict[str, Any]) -> Entry:
+    knob = _turned(fields.pop("knob"))
+    if fields.keys() & {*_VALUES, "settings", "settling"}:
+        raise ValueError("it has fields of a power limit")
+    for name in _VALUES:
+        value = fields[name] = fields.pop(name.removesuffix("_w"))
+        if value is not None and not (type(value) in (int, float) and abs(value) <= _MOST):
+            raise ValueError(f"{name.removesuffix('_w')} is no value of a knob")
+    return _made(fields, knob)
+
+
+def _made(fields: dict[str, Any], knob: Turned) -> Entry:
+    """What is the same of all. Raises TypeError for a field that is none."""
+    for text in (fields["kind"], fields["uuid"], fields["boot_id"]):
+        _require_text(text)
     if fields["original_w"] is None and (fields["last_w"] is not None or fields["next_w"] is not None):
         raise ValueError("a limit was set without an original")
     fields["owner"] = _process(fields["owner"])
     fields["job"] = None if fields["job"] is None else _process(fields["job"])
-    fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
-    if type(fields.get("settling", False)) is not bool:
-        raise ValueError("settling is neither true nor false")
-    return Entry(**fields)
+    return Entry(**fields, knob=knob)
+
+
+def _turned(fields: dict[str, Any]) -> Turned:
+    knob = Turned(**fields)
+    try:
+        Knob(name=knob.name, unit=knob.unit, values=(0.0, 1.0))
+    except ValueError:
+        raise ValueError("the name or the unit of its knob is none") from None
+    if knob.is_power_limit or not (type(knob.tolerance) in (int, float) and 0 < knob.tolerance <= _MOST):
+        raise ValueError("its knob is a power limit, or has no tolerance")
+    return knob
 
 
 def _require_text(text: object) -> None:

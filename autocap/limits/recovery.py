@@ -130,7 +130,7 @@ def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) 
         import logging  # of which a watchdog has no use
 
         logging.getLogger(__name__).debug("%s could not be put back", uuid, exc_info=True)
-        sentence = f"{uuid}: {entry.original_w:g} W could not be put back: {error}; run `autocap restore` again"
+        sentence = f"{uuid}: {entry.found_text} could not be put back: {error}; run `autocap restore` again"
         return Settled(uuid=uuid, outcome=Fate.FAILED, sentence=sentence)
     journal.delete(uuid)
     return Settled(uuid=uuid, outcome=_FATES[done.outcome], sentence=_sentence(entry, done))
@@ -156,7 +156,7 @@ def _reach(entry: Entry, port: LimitPort | None) -> PutBack:
         return PutBack(outcome=Outcome.UNTOUCHED, found_w=None, final_w=None)
     if port is not None:
         return put_back(port, entry)
-    own = outside_limits(entry.kind, entry.job)
+    own = outside_limits(entry.kind, entry.job, entry.knob.name)
     try:
         return put_back(own, entry)
     finally:
@@ -172,17 +172,19 @@ _FATES = {
 
 
 def _sentence(entry: Entry, done: PutBack) -> str:
-    who = f"autocap with PID {entry.owner.pid}"
+    who, noun, original = f"autocap with PID {entry.owner.pid}", entry.knob.noun, entry.found_text
+    found, final = (
+        f"another {noun}" if value is None else entry.knob.text(value) for value in (done.found_w, done.final_w)
+    )
     if done.outcome is Outcome.RESTORED:
-        left = "another limit" if done.found_w is None else f"{done.found_w:g} W"
-        if done.is_off(entry.original_w):
-            return f"{entry.uuid}: {entry.original_w:g} W was put back, of which the device makes {done.final_w:g} W"
-        return f"{entry.uuid}: {entry.original_w:g} W put back, where {who} had left {left}"
+        if done.is_off(entry):
+            return f"{entry.uuid}: {original} was put back, of which the device makes {final}"
+        return f"{entry.uuid}: {original} put back, where {who} had left {found}"
     if done.outcome is Outcome.FOREIGN:
-        return f"{entry.uuid}: {done.found_w:g} W was set by somebody else since {who} ended, and stays"
+        return f"{entry.uuid}: {found} was set by somebody else since {who} ended, and stays"
     if done.outcome is Outcome.ALREADY:
-        return f"{entry.uuid}: {who} ended without restoring it, but it is at its {entry.original_w:g} W already"
-    return f"{entry.uuid}: {who} ended before it set a limit"
+        return f"{entry.uuid}: {who} ended without restoring it, but it is at its {original} already"
+    return f"{entry.uuid}: {who} ended before it set a {noun}"
 
 
 def _foresee(entry: Entry) -> Settled:
@@ -193,7 +195,8 @@ def _foresee(entry: Entry) -> Settled:
     if entry.boot_id != boot_id():
         would = "the entry is from before a reboot and would be dropped"
     elif entry.untouched:
-        would = f"autocap with PID {pid} ended before it set a limit; the entry would be dropped"
+        would = f"autocap with PID {pid} ended before it set a {entry.knob.noun}; the entry would be dropped"
     else:
-        would = f"{entry.original_w:g} W would be put back, unless somebody else has set a limit since PID {pid} ended"
+        since = f"unless somebody else has set a {entry.knob.noun} since PID {pid} ended"
+        would = f"{entry.found_text} would be put back, {since}"
     return Settled(uuid=entry.uuid, outcome=Fate.PENDING, sentence=f"{entry.uuid}: {would}")

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autocap.devices.base import LimitPort
-from autocap.devices.limit_steps import is_likely_step
 from autocap.errors import LimitClamped, LimitIgnored, LimitRefused
 from autocap.limits.journal import Entry
 from autocap.limits.times import ASK_AGAIN_S
-from autocap.records import same_limit
 
-_EXACT_W = 0.0005  # of a cap of ours that is next to the original, not even a milliwatt is left behind
+_EXACT = 1e-3  # of the tolerance: of a cap of ours that is next to the original, not even a milliwatt is left behind
 
 
 class Outcome(StrEnum):
@@ -26,16 +24,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """found_w, final_w: the requested limit before and after, `None` where the device does not say."""
+    """found_w, final_w: the requested limit before and after, watts or the values of another knob; `None` where the
+    device does not say."""
 
     outcome: Outcome
     found_w: float | None
     final_w: float | None
 
-    def is_off(self, original_w: float | None) -> bool:
+    def is_off(self, entry: Entry) -> bool:
         """Whether the device has made another limit of the one that was found."""
-        known = self.final_w is not None and original_w is not None
-        return known and not same_limit(self.final_w or 0.0, original_w or 0.0)
+        known = self.final_w is not None and entry.original_w is not None
+        return known and not entry.knob.same(self.final_w or 0.0, entry.original_w or 0.0)
 
 
 def put_back(
@@ -62,8 +61,8 @@ def _put_back(port: LimitPort, entry: Entry, before_set: Callable[[], None]) -> 
         return PutBack(outcome=Outcome.UNTOUCHED, found_w=None, final_w=None)
     found_w = port.requested_w(entry.uuid)
     if found_w is not None:
-        ours, same = entry.is_ours(found_w), same_limit(found_w, entry.original_w)
-        if abs(found_w - entry.original_w) < _EXACT_W or (same and not ours):
+        ours, same = entry.is_ours(found_w), entry.knob.same(found_w, entry.original_w)
+        if abs(found_w - entry.original_w) < _EXACT * entry.knob.tolerance or (same and not ours):
             _put_settings_back(port, entry, entry.original_w, before_set)
             return PutBack(outcome=Outcome.ALREADY, found_w=found_w, final_w=found_w)
         if not ours:
@@ -73,9 +72,9 @@ def _put_back(port: LimitPort, entry: Entry, before_set: Callable[[], None]) -> 
     _request(port, entry, entry.original_w)
     final_w = port.requested_w(entry.uuid)
     if final_w is not None and not (
-        same_limit(final_w, entry.original_w) or is_likely_step(entry.original_w, entry.original_w, final_w)
+        entry.knob.same(final_w, entry.original_w) or entry.may_become(entry.original_w, final_w)
     ):
-        raise LimitRefused(f"{entry.uuid} reads {final_w:g} W after {entry.original_w:g} W was put back")
+        raise LimitRefused(f"{entry.uuid} reads {entry.knob.text(final_w)} after {entry.found_text} was put back")
     return PutBack(outcome=Outcome.RESTORED, found_w=found_w, final_w=final_w)
 
 
@@ -84,7 +83,7 @@ def _request(port: LimitPort, entry: Entry, original_w: float) -> None:
     try:
         port.put_back(entry.uuid, original_w, entry.settings)
     except LimitClamped as error:
-        if not is_likely_step(original_w, original_w, error.found_w):
+        if not entry.may_become(original_w, error.found_w):
             raise
 
 

@@ -35,6 +35,7 @@ from autocap.job.ignored_signals import ignore_signals
 from autocap.job.processes import ProcessId
 from autocap.job.shared_files import remove_dead
 from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.knobs import POWER_LIMIT
 from autocap.limits.journal import Entry, Journal, OtherSchema, decode
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.recovery import Fate, dies, settle_entry
@@ -65,28 +66,30 @@ _PRIORITY = -10  # where it may: under load it must not wait behind the jobs for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
-    """What a watchdog watches; it reaches it as words on its command line."""
+    """What a watchdog watches; it reaches it as words on its command line. knob: the name of what is set."""
 
     state_dir: Path
     kind: str
     owner: ProcessId
     job: ProcessId | None
     uuids: tuple[str, ...]
+    knob: str = POWER_LIMIT.name
 
     def words(self) -> list[str]:
         job = "-" if self.job is None else f"{self.job.pid}:{self.job.start_ticks}"
         owner = f"{self.owner.pid}:{self.owner.start_ticks}"
-        return [str(self.state_dir), self.kind, owner, job, *self.uuids]
+        return [str(self.state_dir), self.kind, self.knob, owner, job, *self.uuids]
 
     @staticmethod
     def from_words(words: list[str]) -> "Duty":
-        state_dir, kind, owner, job, *uuids = words
+        state_dir, kind, knob, owner, job, *uuids = words
         return Duty(
             state_dir=Path(state_dir),
             kind=kind,
             owner=_process(owner),
             job=None if job == "-" else _process(job),
             uuids=tuple(uuids),
+            knob=knob,
         )
 
 
@@ -105,7 +108,7 @@ def main(words: list[str]) -> None:
     try:
         with StateDir(duty.state_dir) as state:
             # The device is reached before a cap is set, not for the first time when its controller is dead.
-            dog = Watchdog(duty, state, outside_limits(duty.kind, duty.job), status_fd)
+            dog = Watchdog(duty, state, outside_limits(duty.kind, duty.job, duty.knob), status_fd)
             try:
                 dog.run()
             finally:
@@ -208,8 +211,12 @@ class Watchdog:
         """Keep the copy of an entry; what is none leaves the former one in force."""
         with suppress(ValueError, OtherSchema):
             entry = decode(data)
-            if entry.uuid in self._duty.uuids and entry.owner == self._duty.owner:
+            if entry.uuid in self._duty.uuids and self._is_its_own(entry):
                 self._copies[entry.uuid] = entry
+
+    def _is_its_own(self, entry: Entry) -> bool:
+        """Whether our controller has set that, and by the knob that is ours to put back."""
+        return entry.owner == self._duty.owner and entry.knob.name == self._duty.knob
 
     def _record(self, uuid: str) -> Entry | None:
         """What our controller had set, by the copy or else by the journal; `None` where another one has the device."""
@@ -220,7 +227,7 @@ class Watchdog:
             if copy is None:
                 raise
             return copy
-        if entry is not None and entry.owner != self._duty.owner:
+        if entry is not None and not self._is_its_own(entry):
             return None
         return copy or entry
 
@@ -289,7 +296,7 @@ class Watchdog:
     def _open(self) -> LimitPort:
         with self._opening:
             if self._port is None:
-                self._port = outside_limits(self._duty.kind, self._duty.job)
+                self._port = outside_limits(self._duty.kind, self._duty.job, self._duty.knob)
             return self._port
 
     def _reopen(self) -> None:

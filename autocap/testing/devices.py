@@ -1,4 +1,5 @@
-"""What every device must do, whatever is behind it. A device's tests subclass DeviceContract and say how to make one.
+"""What every device must do, whatever is behind it. A device's tests subclass DeviceContract and say how to make one;
+those of a device with knobs besides its power limit subclass KnobContract as well.
 
     class TestSimulated(DeviceContract):
         @contextmanager
@@ -17,8 +18,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from autocap.devices.base import Device, LimitPort
+from autocap.devices import outside_limits
+from autocap.devices.base import Device, LimitPort, Tunable
+from autocap.devices.knob_port import port_of
 from autocap.errors import DeviceError, LimitRefused
+from autocap.knobs import POWER_LIMIT
 
 
 @dataclass
@@ -161,3 +165,68 @@ class DeviceContract(ABC):
             assert made.limits.requested_w(gpu.uuid) == pytest.approx(wanted, abs=0.01)
         made.limits.close()
         made.limits.close()
+
+
+class KnobContract(ABC):
+    """Inherited by the test class of a device with knobs besides its power limit."""
+
+    @abstractmethod
+    def make_tunable(self) -> AbstractContextManager[Tunable]:
+        """A device whose knobs are where autocap would find them, closed again at the end."""
+
+    @pytest.fixture
+    def turned(self) -> Iterator[Tunable]:
+        with self.make_tunable() as made:
+            yield made
+
+    def test_each_knob_has_a_name_of_its_own_and_none_is_the_power_limit(self, turned: Tunable) -> None:
+        names = [knob.name for knob in turned.knobs]
+        assert names
+        assert len({*names, POWER_LIMIT.name}) == len(names) + 1
+
+    def test_each_value_of_a_knob_is_taken_on_each_device_and_seen_by_all(self, turned: Tunable) -> None:
+        for knob in turned.knobs:
+            port, outside = port_of(turned, knob), outside_limits(turned.kind, None, knob.name)
+            for value in knob.values:
+                for gpu in turned.gpus:
+                    port.set_limit_w(gpu.uuid, value)
+                    if knob.readable:
+                        assert port.requested_w(gpu.uuid) == pytest.approx(value, abs=knob.tolerance)
+                        assert outside.requested_w(gpu.uuid) == pytest.approx(value, abs=knob.tolerance)
+                if knob.readable:
+                    assert turned.knob_values(knob.name) == pytest.approx((value,) * len(turned.gpus), rel=1e-3)
+            port.close()
+            outside.close()
+
+    def test_a_watchdog_puts_it_back_to_what_was_found(self, turned: Tunable) -> None:
+        for knob in turned.knobs:
+            port, outside = port_of(turned, knob), outside_limits(turned.kind, None, knob.name)
+            for gpu in turned.gpus:
+                found = port.requested_w(gpu.uuid)
+                assert found is not None  # else it is never set
+                port.set_limit_w(gpu.uuid, next(value for value in knob.values if abs(value - found) > knob.tolerance))
+                outside.set_limit_w(gpu.uuid, found)
+                if knob.readable:
+                    assert port.requested_w(gpu.uuid) == pytest.approx(found, rel=1e-6)
+
+    def test_a_knob_found_is_at_one_of_its_settings(self, turned: Tunable) -> None:
+        for knob in turned.knobs:
+            found = [port_of(turned, knob).requested_w(gpu.uuid) for gpu in turned.gpus]
+            assert all(value is not None and knob.setting(value) >= 1 for value in found)
+
+    def test_a_value_far_outside_of_its_list_is_refused_and_changes_nothing(self, turned: Tunable) -> None:
+        uuid = turned.gpus[0].uuid
+        for knob in turned.knobs:
+            port = port_of(turned, knob)
+            before = port.requested_w(uuid)
+            for value in (2 * knob.values[-1] - knob.values[0] + 1, float("nan")):
+                with pytest.raises(LimitRefused):
+                    port.set_limit_w(uuid, value)
+            assert port.requested_w(uuid) == before
+
+    def test_an_unknown_device_or_knob_is_an_error_of_the_device(self, turned: Tunable) -> None:
+        knob = turned.knobs[0]
+        with pytest.raises(DeviceError, match="no-such-gpu"):
+            port_of(turned, knob).set_limit_w("no-such-gpu", knob.values[0])
+        with pytest.raises(DeviceError, match="no-such-knob"):
+            turned.knob_port("no-such-knob")

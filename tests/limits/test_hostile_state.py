@@ -6,7 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from autocap.errors import AutocapError, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Guardian, Settled, settle
-from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, decode, file_name
+from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, decode, encode, file_name
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.state_dir import StateDir
+from autocap.limits.turned import Turned
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 
@@ -106,7 +107,12 @@ def test_anything_at_any_name_costs_a_sentence_at_most(state_dir, tmp_path, suff
 
 
 def _with(**changes: object) -> str:
-    return json.dumps({"schema": 1, "cleanup": [], **asdict(ENTRY), **changes})
+    return json.dumps({**json.loads(encode(ENTRY)), **changes})
+
+
+def _of_knob(of: dict[str, object] | None = None, **changes: object) -> str:
+    fields = json.loads(encode(replace(ENTRY, knob=Turned(name="clock", unit="MHz", tolerance=37.5))))
+    return json.dumps({**fields, "knob": {**fields["knob"], **(of or {})}, **changes})
 
 
 @given(data=st.binary(max_size=300) | st.text().map(str.encode))
@@ -135,6 +141,22 @@ def _with(**changes: object) -> str:
 @example(data=_with(settings={"name": 1}).encode())
 @example(data=_with(settings=7).encode())
 @example(data=_with(more=1).encode())
+@example(data=_with(knob={"name": "clock", "unit": "", "tolerance": 1}).encode())
+@example(data=_of_knob({"name": "\x1b[2J"}).encode())
+@example(data=_of_knob({"name": "c" * 50_000}).encode())
+@example(data=_of_knob({"unit": "\x1b]52;c;AAAA\x07"}).encode())
+@example(data=_of_knob({"unit": "\ud800"}).encode())
+@example(data=_of_knob({"unit": ["secret"]}).encode())
+@example(data=_of_knob({"tolerance": -1.0}).encode())
+@example(data=_of_knob({"tolerance": float("nan")}).encode())
+@example(data=_of_knob({"tolerance": int(LONG)}).encode())
+@example(data=_of_knob({"secret": 1}).encode())
+@example(data=_of_knob(knob="root:x").encode())
+@example(data=_of_knob(original=int(LONG)).encode())
+@example(data=_of_knob(original=float("inf")).encode())
+@example(data=_of_knob(last=-1e300).encode())
+@example(data=_of_knob(original_w=1.0).encode())
+@example(data=_of_knob().encode())
 def test_any_bytes_in_an_entry_are_settled_with_one_short_sentence(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("any") / "state"
     with StateDir(path, sync=lambda fd: None) as state:

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from autocap.devices.base import Setting
 from autocap.errors import DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits.journal import DamagedEntry, Entry, Journal, decode, encode
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir, default_path
+from autocap.limits.turned import Turned
 
 ENTRY = Entry(
     kind="file", uuid="GPU-1234", original_w=260.0, boot_id=boot_id(), owner=ProcessId(12, 34), job=ProcessId(56, 78)
 )
+CLOCK = replace(ENTRY, original_w=1250.0, knob=Turned(name="clock", unit="MHz", tolerance=37.5))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
 
@@ -137,10 +140,91 @@ def test_an_entry_of_an_earlier_version_that_names_files_to_remove_is_understood
 def test_an_entry_of_another_version_is_not_taken_for_damaged(state):
     Journal(state).save(ENTRY)
     path = state.path / "GPU-1234.json"
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(GuardError, match="has schema 2, and this version knows 1 only") as caught:
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 3'))
+    with pytest.raises(GuardError, match="has schema 3, and this version knows 1 and 2 only") as caught:
         Journal(state).load(ENTRY.uuid)
     assert not isinstance(caught.value, DamagedEntry)
+
+
+def test_an_entry_of_a_power_limit_is_to_the_byte_as_earlier_versions_wrote_it():
+    owner = '"owner": {\n  "pid": 12,\n  "start_ticks": 34\n }'
+    text = f"""{{
+ "schema": 1,
+ "cleanup": [],
+ "kind": "file",
+ "uuid": "GPU-1234",
+ "original_w": 260.0,
+ "boot_id": "{boot_id()}",
+ {owner},
+ "job": null,
+ "last_w": 200.0,
+ "next_w": 180.0,
+ "settings": [
+  {{
+   "name": "enabled",
+   "value": 1
+  }}
+ ],
+ "settling": true
+}}"""
+    found = (Setting(name="enabled", value=1),)
+    entry = replace(ENTRY, job=None, last_w=200.0, next_w=180.0, settings=found, settling=True)
+    assert encode(entry).decode() == text
+
+
+def test_an_entry_of_another_knob_has_a_schema_of_its_own_and_reads_back():
+    entry = CLOCK.before_set(900.0, 1250.0)
+    fields = json.loads(encode(entry))
+    assert fields["schema"] == 2  # of which an earlier version says that it does not know it
+    assert fields["knob"] == {"name": "clock", "unit": "MHz", "tolerance": 37.5}
+    assert [fields[name] for name in ("original", "last", "next")] == [1250.0, None, 900.0]
+    assert not any("_w" in name for name in fields)
+    assert decode(encode(entry)) == entry
+
+
+def test_values_of_another_knob_are_the_same_within_its_tolerance_and_no_device_makes_steps_of_them():
+    entry = CLOCK.before_set(900.0, 1250.0)
+    assert all(map(entry.is_ours, (900.0, 937.5, 862.5, 1250.0)))
+    assert not any(map(entry.is_ours, (938.0, 875.0 - 37.5, 925.0 + 37.5)))
+    assert not entry.settling
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"schema": 2', '"schema": 1'),
+        lambda text: text.replace('"clock"', '"power-limit"'),
+        lambda text: text.replace('"clock"', '"Clock"'),
+        lambda text: text.replace('"clock"', '"clock\\n"'),
+        lambda text: text.replace('"clock"', f'"{"c" * 33}"'),
+        lambda text: text.replace('"clock"', "null"),
+        lambda text: text.replace('"MHz"', '"\\u001b[2J"'),
+        lambda text: text.replace('"MHz"', f'"{"M" * 33}"'),
+        lambda text: text.replace('"MHz"', "7"),
+        lambda text: text.replace("37.5", "0"),
+        lambda text: text.replace("37.5", "-1"),
+        lambda text: text.replace("37.5", "NaN"),
+        lambda text: text.replace("37.5", "1e999"),
+        lambda text: text.replace("37.5", "true"),
+        lambda text: text.replace('"tolerance"', '"tolerances"'),
+        lambda text: text.replace("1250.0", "1e999"),
+        lambda text: text.replace("1250.0", "-" + "9" * 400),
+        lambda text: text.replace("1250.0", "NaN"),
+        lambda text: text.replace("1250.0", "false"),
+        lambda text: text.replace('"original"', '"original_w"'),
+        lambda text: text.replace('"original"', '"last_w": 1, "original"'),
+        lambda text: text.replace('"original"', '"settings": [], "original"'),
+        lambda text: text.replace('"original": 1250.0', '"original": null').replace('"last": null', '"last": 900'),
+    ],
+)
+def test_a_damaged_entry_of_a_knob_is_said_to_be_damaged(state, damage):
+    Journal(state).save(CLOCK)
+    path = state.path / "GPU-1234.json"
+    text = path.read_text()
+    assert damage(text) != text
+    path.write_text(damage(text))
+    with pytest.raises(DamagedEntry, match=r"GPU-1234\.json"):
+        Journal(state).load(CLOCK.uuid)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Whatever stands in the state directory is an entry or is said to be damaged, and no limit is lost in between."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from autocap.devices.base import Setting
 from autocap.errors import GuardError
 from autocap.job.processes import ProcessId
-from autocap.limits.journal import SUFFIX, DamagedEntry, Entry, Journal, file_name
+from autocap.limits.journal import SUFFIX, DamagedEntry, Entry, Journal, encode, file_name
 from autocap.limits.state_dir import StateDir
+from autocap.limits.turned import Turned
 
 watts = st.floats(min_value=1.0, max_value=1000.0)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -30,7 +31,26 @@ entries = st.builds(
     next_w=st.none() | watts,
     settings=st.lists(settings_found, max_size=2).map(tuple),
 )
-FIELDS = sorted(asdict(Entry(kind="", uuid="", original_w=1.0, boot_id="", owner=ProcessId(1, 1))))
+values = st.floats(min_value=-1e9, max_value=1e9)
+turned = st.builds(
+    Turned,
+    name=st.from_regex("[a-z][a-z0-9-]{,31}", fullmatch=True),
+    unit=st.sampled_from(["", "MHz", "°C"]),
+    tolerance=st.floats(min_value=1e-3, max_value=1e6),
+)
+entries_of_knobs = st.builds(
+    Entry,
+    kind=words,
+    uuid=words,
+    original_w=values,
+    boot_id=words,
+    owner=processes,
+    job=st.none() | processes,
+    last_w=st.none() | values,
+    next_w=st.none() | values,
+    knob=turned,
+)
+every = entries | entries_of_knobs
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +59,7 @@ def state(tmp_path_factory: pytest.TempPathFactory):
         yield made
 
 
-@given(entry=entries)
+@given(entry=every)
 def test_every_entry_reads_back_as_it_was_written(state: StateDir, entry: Entry) -> None:
     journal = Journal(state)
     journal.save(entry)
@@ -74,8 +94,8 @@ def test_bytes_that_are_no_entry_are_damaged(state: StateDir, data: bytes) -> No
 
 
 @given(
-    entry=entries,
-    field=st.sampled_from([*FIELDS, "schema"]),
+    entry=every,
+    place=st.integers(min_value=0),
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
@@ -83,20 +103,22 @@ def test_bytes_that_are_no_entry_are_damaged(state: StateDir, data: bytes) -> No
     ),
 )
 def test_an_entry_with_any_field_changed_is_refused_or_holds_limits_that_can_be_put_back(
-    state: StateDir, entry: Entry, field: str, value: object
+    state: StateDir, entry: Entry, place: int, value: object
 ) -> None:
-    fields = {"schema": 1, **asdict(replace(entry, uuid="GPU-1")), field: value}
+    fields = json.loads(encode(replace(entry, uuid="GPU-1")))
+    fields[sorted(fields)[place % len(fields)]] = value
     state.write("GPU-1.json", json.dumps(fields).encode())
     try:
         found = Journal(state).load("GPU-1")
     except GuardError:  # of another version, or damaged
         return
     limits_w = [limit_w for limit_w in (found.original_w, found.last_w, found.next_w) if limit_w is not None]
-    assert all(0 < limit_w < float("inf") for limit_w in limits_w)
+    assert all(abs(limit_w) < float("inf") for limit_w in limits_w)
+    assert not found.knob.is_power_limit or all(limit_w > 0 for limit_w in limits_w)
     assert found.original_w is not None or found.untouched
 
 
-@given(entry=entries, cut=st.integers(min_value=0))
+@given(entry=every, cut=st.integers(min_value=0))
 def test_an_entry_cut_short_is_damaged(state: StateDir, entry: Entry, cut: int) -> None:
     Journal(state).save(replace(entry, uuid="GPU-1"))
     whole = state.read("GPU-1.json")

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from autocap import __version__
 from autocap.errors import AutocapError, GuardError
 from autocap.limits import Restored
 from autocap.limits.helper.house import House
@@ -30,7 +31,6 @@ from autocap.limits.helper.protocol import (
 from autocap.limits.lease import Lease
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
 from autocap.limits.vital_signs import Look
-from autocap.version import __version__
 from autocap.wire.bounds import Bucket
 from autocap.wire.guests import Guest
 from autocap.wire.json_lines import NotALine

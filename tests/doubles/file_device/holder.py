@@ -3,8 +3,8 @@
     python -m tests.doubles.file_device.holder STATE_DIR UUID[,UUID…] CAP[,CAP…] [options]
 
 It says on stdout, a line each: `ready`, `set CAP`, `put back` when a beat told it so (then it sets its last cap again).
-The POINT of --die is `requested N`, `setting N`, `set N` or `fsync N`: the N-th such call (from 0), at which it kills
-itself.
+With --knob, caps are settings of that knob. The POINT of --die is `requested N`, `setting N`, `set N` or `fsync N`: the
+N-th such call (from 0), at which it kills itself.
 """
 
 import argparse
@@ -18,14 +18,17 @@ from pathlib import Path
 
 import psutil
 
+from autocap.devices.base import LimitPort
+from autocap.devices.knob_port import as_limits
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
+from autocap.knobs import POWER_LIMIT
 from autocap.limits import Guardian
 from autocap.limits.forked_watchdogs import ForkedWatchdogs
 from autocap.limits.heartbeat import Heartbeat, StartWatch
 from autocap.limits.keeper.standby import Standby
 from autocap.records import CapRange, GpuInfo
-from tests.doubles.file_device import FileLimits, KeptLimits
+from tests.doubles.file_device import CLOCK, MODE, FileKnob, FileLimits, KeptLimits
 
 
 class Fuse:
@@ -60,6 +63,17 @@ class FusedLimits(FileLimits):
         self._fuse.reach("set")
 
 
+class FusedKnob(FileKnob):
+    def __init__(self, fuse: Fuse, name: str) -> None:
+        super().__init__(name)
+        self._fuse = fuse
+
+    def set(self, uuid: str, value: float) -> None:
+        self._fuse.reach("setting")
+        super().set(uuid, value)
+        self._fuse.reach("set")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("state_dir", type=Path)
@@ -72,6 +86,7 @@ def main() -> None:
     parser.add_argument("--fork-server", action="store_true", help="have the watchdog forked")
     parser.add_argument("--standby", action="store_true", help="have a standby, as a keeper has")
     parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
+    parser.add_argument("--knob", choices=("clock", "mode"), help="turn that instead of the power limit")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
     parser.add_argument(
         "--shared-file", type=Path, metavar="DIRECTORY", help="make one there, and name it: `made PATH`"
@@ -87,7 +102,9 @@ def main() -> None:
 
     cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
     gpus = [GpuInfo(index=i, uuid=u, name="file", cap_range=cap_range) for i, u in enumerate(args.uuids.split(","))]
-    limits = KeptLimits(args.uuids) if args.kept else FusedLimits(fuse)
+    limits: LimitPort = KeptLimits(args.uuids) if args.kept else FusedLimits(fuse)
+    if args.knob is not None:
+        limits = as_limits(FusedKnob(fuse, args.knob))
     start_watch: StartWatch = Heartbeat
     with ExitStack() as stack:
         if args.fork_server:
@@ -103,6 +120,7 @@ def main() -> None:
                 state_dir=args.state_dir,
                 sync=sync,
                 start_watch=start_watch,
+                knob={"clock": CLOCK, "mode": MODE}.get(args.knob, POWER_LIMIT),
             )
         )
         say("ready")

@@ -1,4 +1,5 @@
-"""The same device as a job's: `--device file:PATH`. Its power follows its limit; no job is slowed down by it."""
+"""The same device as a job's: `--device file:PATH`. Its power follows its limit and its clock; no job is slowed down
+by it."""
 
 import json
 from pathlib import Path
@@ -8,8 +9,9 @@ from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
+from autocap.knobs import Knob
 from autocap.records import GpuInfo, Reading, SensorInfo
-from tests.doubles.file_device import CAP_RANGE, FileLimits
+from tests.doubles.file_device import CAP_RANGE, CLOCK, MODE, FileKnob, FileLimits, knob_at
 
 
 class FileDevice(Tunable):
@@ -21,13 +23,29 @@ class FileDevice(Tunable):
         self._path, self._clock, self._observe = path, clock, observe
 
     def read(self) -> tuple[Reading, ...]:
-        limit_w = json.loads(self._path.read_text())["requested_w"]
-        return (Reading(t_s=self._clock.now(), power_w=0.9 * limit_w, requested_w=limit_w, enforced_w=limit_w),)
+        state = json.loads(self._path.read_text())
+        limit_w, clock = state["requested_w"], state["knobs"]["clock"]
+        power_w = 0.9 * limit_w * clock / CLOCK.values[-1]
+        return (Reading(t_s=self._clock.now(), power_w=power_w, requested_w=limit_w, enforced_w=limit_w),)
 
     def limits(self) -> FileLimits:
         if self._observe:
             raise DeviceError("observed")
         return FileLimits()
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        return CLOCK, MODE
+
+    def knob_port(self, name: str) -> FileKnob:
+        if self._observe:
+            raise DeviceError("observed")
+        if name not in (CLOCK.name, MODE.name):
+            raise DeviceError(f"{self._path} has no knob {name}")
+        return FileKnob(name)
+
+    def knob_values(self, name: str) -> tuple[float | None, ...]:
+        return (knob_at(str(self._path), name),)
 
 
 class FileSource(DeviceSource):
