@@ -2,6 +2,6 @@
 
 from autocap.strategies.base import Strategy, StrategyLike
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.options import Option
+from autocap.strategies.options import Needs, Option
 
-__all__ = ["CapGrid", "Option", "Strategy", "StrategyLike"]
+__all__ = ["CapGrid", "Needs", "Option", "Strategy", "StrategyLike"]

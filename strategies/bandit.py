@@ -118,6 +118,7 @@ class Bandit(Strategy):
         reach_w = min(lowest_w, self._step_down(lowest_w))
         free = (one for one in self._trials if one.measurement is not None and one.measurement.cap_binding is False)
         free_w = min((trial.setting for trial in free), default=math.inf)  # whose cap did not hold the clocks down
+        free_w = free_w if self.grid.knob.is_power_limit else math.inf
         return np.array(
             [
                 max(reach_w, self._slow_w() + 1e-9) <= setting <= free_w

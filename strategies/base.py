@@ -24,7 +24,7 @@ from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategies.findings import Finding, find_out
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.options import Option, OptionScalar
+from autocap.strategies.options import Needs, Option, OptionScalar
 from autocap.strategies.smoothing import smooth
 
 STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
@@ -56,10 +56,12 @@ class Strategy(ABC):
 
     findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
     counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
-    trial_length: how long trials last, none of them pruned; `None` leaves that to the run's settings.
+    trial_length: how long trials last, none of them pruned; `None` leaves that to the run's settings. NEEDS: of the
+    knob. Where settings have no order, only what a setting has shown itself speaks for it.
     """
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
+    NEEDS: ClassVar[Needs] = Needs.ORDERED
     trial_length: ClassVar[TrialLength | None] = None
 
     def __init__(
@@ -127,10 +129,9 @@ class Strategy(ABC):
     def tell(self, trial: Trial) -> None:
         """Take in a trial. Raises StrategyError for a cap that is not on the grid."""
         if trial.setting not in self.grid:
-            raise StrategyError(
-                f"told of a trial at {trial.setting:g} W, which is not among the {len(self.grid)} caps of the grid "
-                f"from {self.grid[0]:g} to {self.grid[-1]:g} W"
-            )
+            where, grid = self.grid.text(trial.setting), self.grid
+            told = f"told of a trial at {where}, which is not among the {len(grid)} caps of the grid from {grid.span}"
+            raise StrategyError(grid.knob.said(told))
         if trial.state is TrialState.FAILED:
             self.failures[trial.setting] += 1
         self._trials.append(trial)
@@ -150,7 +151,8 @@ class Strategy(ABC):
         keepable = sorted(self._keepable(), key=lambda finding: finding.setting)
         span_w = self.grid[-1] - self.grid[0]
         settings, own, errors = np.array([(finding.setting, finding.cost, finding.stderr) for finding in keepable]).T
-        costs = smooth(settings, own, errors, [share * span_w for share in _WINDOWS])
+        windows = [share * span_w for share in _WINDOWS] if self.grid.knob.ordered else []
+        costs = smooth(settings, own, errors, windows)
         rivals = [
             (cost, finding.setting)
             for cost, finding in zip(costs.tolist(), keepable, strict=True)
@@ -173,8 +175,9 @@ class Strategy(ABC):
         return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).setting)
 
     def _draw_w(self) -> float:
-        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
-        if self.baseline.cap_binding is not False:
+        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap.
+        Of another knob than the power limit, the highest setting."""
+        if self.baseline.cap_binding is not False or not self.grid.knob.is_power_limit:
             return self.grid[-1]
         return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.setting))
 

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from autocap.records import TrialLength
 from autocap.strategies.base import Strategy
+from autocap.strategies.options import Needs
 
 _PHI = (math.sqrt(5) - 1) / 2
 # A cap's place in the order of a search: standing first, then cost. What has no cost comes last.
@@ -36,6 +37,7 @@ class _AsPublished(Strategy):
     A cap that was tried is not asked for again, though its place in the search may come twice on a coarse grid.
     """
 
+    NEEDS = Needs.POWER_LIMIT
     trial_length: ClassVar[TrialLength]
 
     @abstractmethod

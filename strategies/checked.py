@@ -32,7 +32,7 @@ class CheckedStrategy:
     def ask(self) -> float | None:
         setting = self._strategy.ask()
         if setting is not None and setting not in self._grid:
-            raise StrategyError(f"it asked for {setting!r} W, which is not on its grid")
+            raise StrategyError(f"it asked for {self._said(setting)}, which is not on its grid")
         return None if setting is None else float(setting)
 
     @_arms_length()
@@ -45,7 +45,7 @@ class CheckedStrategy:
     def recommend(self) -> float | None:
         setting = self._strategy.recommend()
         if setting is not None and setting not in self._measured_w:
-            raise StrategyError(f"it recommended {setting!r} W, which was never measured to the end")
+            raise StrategyError(f"it recommended {self._said(setting)}, which was never measured to the end")
         return None if setting is None else float(setting)
 
     @_arms_length()
@@ -68,6 +68,12 @@ class CheckedStrategy:
             if not isinstance(one, Prediction) or one.setting not in self._grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
+
+    def _said(self, setting: object) -> str:
+        """What it took for a setting."""
+        if self._grid.knob.is_power_limit:
+            return f"{setting!r} W"
+        return self._grid.text(setting) if isinstance(setting, float) else repr(setting)
 
     @_arms_length()
     def expected_loss(self) -> tuple[float, float] | None:

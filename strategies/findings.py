@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autocap import stats
 from autocap.metrics import Metric, slowdown
-from autocap.records import Measurement, Trial, TrialState
+from autocap.records import AtSetting, Measurement, Trial, TrialState
 
 
 def pool(values: Sequence[float], stderrs: Sequence[float]) -> tuple[float, float]:
@@ -26,7 +26,7 @@ def pool(values: Sequence[float], stderrs: Sequence[float]) -> tuple[float, floa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(AtSetting[float]):
     """What is known of one cap, over all its trials that have a cost.
 
     cost, stderr: pooled. slowdown: time per iteration over the baseline's, pooled. complete: whether a trial was

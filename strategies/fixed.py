@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from autocap.errors import UsageError
 from autocap.strategies.base import Strategy
-from autocap.strategies.options import Option
+from autocap.strategies.options import Needs, Option
 
 
 class Fixed(Strategy):
@@ -13,19 +13,33 @@ class Fixed(Strategy):
     Raises UsageError when no cap is given, or one that is not on the grid.
     """
 
+    NEEDS = Needs.ANY
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option(name="cap", kind=float, default=None, meaning="the cap, watts", minimum=1.0, required=True, is_cap=True),
+        Option(
+            name="cap",
+            kind=float,
+            default=None,
+            meaning="the cap, watts, or another knob's setting",
+            minimum=1.0,
+            required=True,
+            is_cap=True,
+        ),
     )
 
     def _set_up(self) -> None:
         setting, grid = self.options.get("cap"), self.grid
         if not isinstance(setting, int | float):
             raise UsageError("strategy fixed needs --strategy-option cap=W, the cap in watts")
+        if setting not in grid and not grid.knob.is_power_limit:
+            raise UsageError(
+                f"strategy fixed was given cap={grid.text(setting)}, which is not among the {len(grid)} settings that "
+                f"may be tried; pass one of {', '.join(map(grid.text, grid))}"
+            )
         if setting not in grid:
             nearest_w = grid.nearest(setting)
             raise UsageError(
                 f"strategy fixed was given cap={setting:g} W, which is not among the {len(grid)} caps that may be "
-                f"tried, {grid[0]:g} to {grid[-1]:g} W; pass cap={nearest_w:g}, or allow it with --caps {setting:g}"
+                f"tried, {grid.span}; pass cap={nearest_w:g}, or allow it with --caps {setting:g}"
             )
         self._cap_w = grid.nearest(setting)
 

@@ -62,7 +62,8 @@ class Golden(Strategy):
             name="tolerance",
             kind=float,
             default=DEFAULT_STEP_W,
-            meaning="watts; a gap between tried caps that is narrower than this is not searched",
+            elsewhere=1.0,
+            meaning="watts, or places of another knob's list; a narrower gap between tried caps is not searched",
             minimum=0.0,
         ),
     )

@@ -1,20 +1,28 @@
 """Every cap in turn: slow, and hard to fool.
 
-Going down under a slowdown limit, it stops at the first cap that was given up as too slow: those below are slower.
+Going down under a slowdown limit, it stops at the first cap that was given up as too slow: those below are slower. Of a
+knob whose settings have no order it tries all.
 A warm start's history changes nothing here.
 """
 
 from typing import ClassVar
 
 from autocap.strategies.base import Strategy
-from autocap.strategies.options import Option
+from autocap.strategies.options import Needs, Option
 
 
 class Linear(Strategy):
     """A scan of the grid from one end to the other."""
 
+    NEEDS = Needs.ANY
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option(name="step", kind=float, default=0.0, meaning="watts between caps; 0 tries every cap", minimum=0.0),
+        Option(
+            name="step",
+            kind=float,
+            default=0.0,
+            meaning="watts between caps, or places of another knob's list; 0 tries every cap",
+            minimum=0.0,
+        ),
         Option(
             name="direction",
             kind=str,
@@ -55,7 +63,7 @@ class Linear(Strategy):
     def _too_slow(self) -> bool:
         """Whether a downward scan has met a cap that was given up and is slower than allowed."""
         limit = self.metric.max_slowdown
-        if limit is None or self.options["direction"] != "down":
+        if limit is None or self.options["direction"] != "down" or not self.grid.knob.ordered:
             return False
         return any(not finding.complete and finding.slowdown > 1 + limit for finding in self.findings.values())
 

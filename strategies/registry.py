@@ -11,15 +11,20 @@ import numpy as np
 
 from autocap import registry
 from autocap.errors import StrategyError, UsageError
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.options import OptionScalar, options_of
+from autocap.strategies.options import Needs, OptionScalar, needs_of, options_of
 from autocap.strategies.shape import SHAPE, complaints
 from autocap.text import did_you_mean
 
 BUILTIN = registry.ours("strategies") | registry.ours("comparisons")
+_BEYOND = {  # why a knob is not what a strategy needs, by what that is
+    Needs.POWER_LIMIT: "strategy {name} reckons in watts, and the knob {knob} is no power limit",
+    Needs.ORDERED: "strategy {name} goes by the order of settings, and those of the knob {knob} have none",
+}
 
 
 class StrategyFactory(Protocol):
@@ -90,20 +95,44 @@ def _imported(reference: str) -> StrategyFactory:
     return factory  # type: ignore[no-any-return]  # it has the shape of one
 
 
-def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) -> dict[str, OptionScalar]:
-    """Every option of a strategy with its value, the last of several for one name.
+def require_knob(name: str, factory: StrategyFactory, knob: Knob) -> None:
+    """Raises UsageError for a strategy of that name that cannot search a knob's settings, with those that can."""
+    needs = needs_of(factory)
+    if not needs.are_met_by(knob):
+        *most, last = [one for one in registry.ours("strategies") if _can_search(one, knob)]
+        raise UsageError(
+            f"{_BEYOND[needs].format(name=name, knob=knob.name)}; pass --strategy {', '.join(most)} or {last}"
+        )
+
+
+def _can_search(name: str, knob: Knob) -> bool:
+    """Whether a strategy of ours can, if what it stands on is installed."""
+    try:
+        return needs_of(find(name)).are_met_by(knob)
+    except StrategyError:
+        return False
+
+
+def option_values(
+    factory: StrategyFactory, given: Sequence[tuple[str, str]], knob: Knob | None = POWER_LIMIT
+) -> dict[str, OptionScalar]:
+    """Every option of a strategy with its value, the last of several for one name. knob: whose settings it is to
+    search; `None` while only its name is known, so that nobody can tell whether it has a setting that is named.
 
     Raises UsageError for an option that it does not have, with those it has, and for a required one that is missing.
     """
     table = options_of(factory)
     options = {option.name: option for option in table}
-    values = {option.name: option.default for option in table}
+    values = {option.name: option.default if knob is None else option.default_for(knob) for option in table}
     for name, text in given:
         if name not in options:
             known = ", ".join(options) or "none"
             meant = did_you_mean(name, options)
             raise UsageError(f"unknown strategy option '{name}'{meant}; this strategy's options: {known}")
-        values[name] = options[name].parse(text)
+        if knob is None and options[name].is_cap:
+            values[name] = text
+        else:
+            values[name] = options[name].parse(text, knob or POWER_LIMIT)
     for option in table:
         if option.required and option.name not in dict(given):
             raise UsageError(
@@ -127,6 +156,6 @@ def allowed_now(
 
 
 def required_caps(factory: StrategyFactory, options: Mapping[str, OptionScalar]) -> tuple[float, ...]:
-    """The caps, watts, that options of kind "cap" name: they must be on the grid, whatever its step."""
+    """The settings that options name, of a power limit watts: they must be on the grid, whatever its step."""
     named = (options[option.name] for option in options_of(factory) if option.is_cap)
     return tuple(float(setting) for setting in named if isinstance(setting, int | float))

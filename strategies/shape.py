@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 
-from autocap.strategies.options import Option, options_of
+from autocap.strategies.options import Needs, Option, options_of
 
 _ARGUMENTS = ("grid", "metric", "baseline", "rng", "history", "options")
 _METHODS = {"ask": (), "tell": ("trial",), "recommend": ()}  # and what each is called with
@@ -15,7 +15,11 @@ SHAPE = (
 
 def complaints(factory: Callable[..., object]) -> list[str]:
     """What a strategy's class, or whatever is called like one, lacks; each as a clause."""
-    found = [*_of_call(factory), *_of_options(options_of(factory))]
+    found = [
+        *_of_call(factory),
+        *_of_options(options_of(factory)),
+        *_of_needs(getattr(factory, "NEEDS", Needs.ORDERED)),
+    ]
     if inspect.isclass(factory):
         found += _of_methods(factory)
     return found
@@ -77,6 +81,11 @@ def _may_have(kind: type, name: str) -> bool:
 def _of_options(table: object) -> Iterator[str]:
     if not isinstance(table, tuple | list) or not all(isinstance(option, Option) for option in table):
         yield "its OPTIONS is no tuple of autocap.strategies.Option"
+
+
+def _of_needs(needs: object) -> Iterator[str]:
+    if needs not in tuple(Needs):
+        yield "its NEEDS is none of autocap.strategies.Needs"
 
 
 def _signature(called: Callable[..., object]) -> inspect.Signature | None:

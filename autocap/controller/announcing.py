@@ -60,13 +60,13 @@ class Announcer:
 
     def by_curve(self, curve: KnownCurve, best_w: float) -> KeepByCurve:
         """A cap, watts, is the best that may be held by what was measured."""
-        most_w = max(self._context.uncapped_w)
+        most_w, text = max(self._context.uncapped_w), self._context.knob.text
         self._context.announce(
             events.Decided(
                 t_s=self._context.now_s,
                 setting=best_w,
                 confirmed=False,
-                reason=f"the best up to {most_w:g} W by the curve; the baseline is that of {curve.baseline_w:g} W",
+                reason=f"the best up to {text(most_w)} by the curve; the baseline is that of {text(curve.baseline_w)}",
                 expected=self._search.expectation(),
             )
         )

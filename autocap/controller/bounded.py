@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.tuning import TUNING
+from autocap.knobs import Knob
 from autocap.metrics import Metric
-from autocap.records import GpuEnergy, Measurement, Trial, TrialState
+from autocap.records import GpuEnergy, Measurement, Trial, TrialState, same_limit
 
 _LEAST_SLOWER = 1e-9
 WORSE = "worse than the baseline"
@@ -23,9 +24,15 @@ def near() -> float:
     return 1 - TUNING.ceiling_same / 2
 
 
-def worse_than(setting: float) -> str:
-    """Why a trial ended that is worse than a cap, watts."""
-    return f"worse than {setting:g} W"
+def is_instead(setting: float, found: float, knob: Knob) -> bool:
+    """Whether a setting may be held instead of the one found on arrival, or of a ceiling: a cap only where it is
+    lower."""
+    return setting < found if knob.is_power_limit else not same_limit(setting, found)
+
+
+def worse_than(setting: float, knob: Knob) -> str:
+    """Why a trial ended that is worse than a cap."""
+    return f"worse than {knob.text(setting)}"
 
 
 def reference(curve: KnownCurve, ceiling_w: float) -> Measurement:

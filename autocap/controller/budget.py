@@ -12,8 +12,9 @@ from autocap.controller.context import StepContext
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 from autocap.events import Tally
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.totals import RunningTotals
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Trial, same_limit
 
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 _DEAR = "it costs more time than the ceiling of the budget does"
@@ -24,6 +25,7 @@ class SlowdownBudget:
 
     baseline: at the limit found on arrival. settle_s, fewest: what a trial costs at least, in seconds and iterations.
     since: the totals when the workload had changed, from where it is counted anew; `None` counts all. saved_s: before.
+    knob: whose settings are tried.
     """
 
     def __init__(
@@ -36,8 +38,9 @@ class SlowdownBudget:
         fewest: int,
         since: Tally | None = None,
         saved_s: float = 0.0,
+        knob: Knob = POWER_LIMIT,
     ) -> None:
-        self._before_s = saved_s
+        self._before_s, self._knob = saved_s, knob
         self._since = (0.0, 0.0) if since is None else _trained(since)
         self._allowed, self._totals, self._baseline = max_slowdown, totals, baseline
         self._settle_s, self._fewest = settle_s, fewest
@@ -109,16 +112,22 @@ class SlowdownBudget:
         """How slow a cap is taken to be.
 
         Below the lowest of them time is taken to grow with 1/cap, as that of compute-bound work does at most outside
-        the cliff at the low end; between two of them, to be as long as at the lower one.
+        the cliff at the low end; between two of them, to be as long as at the lower one. What another knob's settings
+        come to, nothing says but those that were measured, and where these have no order, the setting itself alone.
         """
         per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.setting)
         anchor_w, anchor = min(per_device_w, self._baseline.setting[0]), 1.0
         known = sorted((seen_w, period_s / self._baseline.period_s) for seen_w, period_s in self._seen)
+        if not self._knob.ordered:
+            known = [one for one in known if same_limit(one[0], setting)]
         above = [ratio for seen_w, ratio in known if seen_w >= setting]
         below = [ratio for seen_w, ratio in known if seen_w <= setting]
         if known and known[0][0] < anchor_w:
             anchor_w, anchor = known[0]
-        return max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / setting, *above[:1])
+        if below:
+            return max(1.0, below[-1])
+        of_itself = anchor * anchor_w / setting if self._knob.is_power_limit else TUNING.slowdown_unknown
+        return max(1.0, of_itself, *above[:1])
 
 
 class TrialCosts:

@@ -16,11 +16,12 @@ from autocap.controller.context import StepContext
 from autocap.controller.holding import Hold
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
+from autocap.knobs import TOLERANCE_W
 from autocap.measurement.batches import pool
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeRules
 from autocap.measurement.prober import Prober
-from autocap.records import TOLERANCE_W, Measurement, same_limits
+from autocap.records import Measurement, same_limits
 
 Caps = tuple[float, ...]
 
@@ -61,7 +62,8 @@ class Ceiling:
         know them."""
         self._context.set(settings)
         hold.moved(search.curve.expected(max(settings)), self._context.now_s)
-        if self._prober.busy and abs(settings[0] - self._begun_w) <= TUNING.ceiling_same_cap * self._begun_w:
+        same = TUNING.ceiling_same_cap * self._begun_w if self._context.knob.is_power_limit else TOLERANCE_W
+        if self._prober.busy and abs(settings[0] - self._begun_w) <= same:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
         self.tell()

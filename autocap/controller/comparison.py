@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from autocap.controller.tuning import TUNING
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at, with_errors
 from autocap.measurement.paired import compared, together
 from autocap.measurement.probe import ProbeRules
@@ -97,9 +98,9 @@ class Judgement:
     alone: tuple[Measurement, Measurement]
 
 
-def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | None:
+def judge(windows: Comparison, metric: Metric, fewest: int = 1, knob: Knob = POWER_LIMIT) -> Judgement | None:
     """What windows of a cap (outer) and of the baseline (inner) say of the cap; `None` while that is open, and in fewer
-    rounds than so many."""
+    rounds than so many. knob: whose setting the cap is."""
     if windows.rounds < max(1, fewest):
         return None
     (cap, baseline), last = windows.both, windows.rounds >= TUNING.confirm_rounds
@@ -131,13 +132,15 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
     if not last or (hopeful and windows.rounds < most):
         return None
     if cost.value + 2 * cost.stderr < 1:
-        saves = f"{max(cap.setting):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
+        saves = (
+            f"{knob.text(max(cap.setting))} ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
+        )
         points, time = 100 * TUNING.confirm_known_time, _slowdown(cap, baseline)
         return found(
             Ruling.NOT_BETTER,
             f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
         )
-    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers} at {max(cap.setting):g} W")
+    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers} at {knob.text(max(cap.setting))}")
 
 
 def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:

@@ -5,17 +5,20 @@ import math
 from autocap import events
 from autocap.controller.actions import Action, Announce, SetCaps
 from autocap.events import State
+from autocap.knobs import POWER_LIMIT, Knob
 
 
 class StepContext:
     """Of the step that is taken, and the actions that it leads to, in order.
 
-    now_s: when, on the run's clock. found_w: the limits found on arrival, watts, one per device. ceiling_w: above which
-    no cap may hold, watts, a device; infinite where there is none. decided_w: the caps that were asked for last. state:
-    where the controller is; shown: where it says it is, which is PAUSED while the job does not train.
+    knob: whose settings are meant. now_s: when, on the run's clock. found_w: the limits found on arrival, watts, one
+    per device. ceiling_w: above which no cap may hold, watts, a device; infinite where there is none. decided_w: the
+    caps that were asked for last. state: where the controller is; shown: where it says it is, which is PAUSED while the
+    job does not train.
     """
 
-    def __init__(self, found_w: tuple[float, ...]) -> None:
+    def __init__(self, found_w: tuple[float, ...], knob: Knob = POWER_LIMIT) -> None:
+        self.knob = knob
         self.found_w = self.decided_w = found_w
         self.ceiling_w = math.inf
         self._aside = False
@@ -57,8 +60,9 @@ class StepContext:
         return setting <= self.ceiling_w
 
     def grant(self, ceiling_w: float) -> None:
-        """From now on no cap above that holds, watts. What is held is lowered with it; to raise it is another's."""
-        self.ceiling_w = ceiling_w
+        """From now on no cap above that holds, watts. What is held is lowered with it; to raise it is another's. A knob
+        that is no power limit is left alone."""
+        self.ceiling_w = ceiling_w if self.knob.is_power_limit else math.inf
         self.decided_w = self._below(self.decided_w)
 
     def _below(self, settings: tuple[float, ...]) -> tuple[float, ...]:

@@ -73,7 +73,7 @@ class Controller:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._withheld = False
-        self._context = StepContext(original_w)
+        self._context = StepContext(original_w, grid.knob)
         self._proving = Proving(config, progress, self._context, sensor, grid)
         self._phase: Phase = Waiting.first(config, progress, self._context, self._proving, sensor, remembered)
         self._intake, self._pace = Intake(progress, self._context, idle or IdleWatch()), Pace(sensor)
@@ -148,7 +148,7 @@ class Controller:
                 if not self._context.is_aside:
                     self._advance(metered)
         except StrategyError as error:
-            self._fail(f"{error}; the limit found on arrival is kept")
+            self._fail(self._context.knob.said(f"{error}; the limit found on arrival is kept"))
         self._intake.tally(due=False)
         return self._context.actions
 
@@ -163,7 +163,7 @@ class Controller:
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
         """From now on no device may hold more than so many watts, `None` for no such ceiling: a trial above it ends,
         and what is held moves to what is best below it by what is known. A baseline that it prevented is measured once
-        there is room for it. Raises ValueError for what is no ceiling."""
+        there is room for it. A knob that is no power limit is left alone. Raises ValueError for what is no ceiling."""
         if ceiling_w is not None and not 0 < ceiling_w < math.inf:
             raise ValueError(f"a ceiling is {ceiling_w} W; it must be finite and above 0 W, or none")
         self._context.open(t_s)
@@ -171,7 +171,8 @@ class Controller:
         self._context.grant(math.inf if ceiling_w is None else ceiling_w)
         self._context.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
         try:
-            self._go_on(self._ceiling_moved(limits_w))
+            if self._context.knob.is_power_limit:
+                self._go_on(self._ceiling_moved(limits_w))
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         told = [action for action in self._context.actions if isinstance(action, Announce)]
@@ -192,7 +193,7 @@ class Controller:
         elif settings == tuple(self._factory.grid):
             self._context.warn(why)
         else:
-            self._factory.grid = CapGrid(settings)
+            self._factory.grid = CapGrid(settings, self._grid.knob)
             self._go_on(steps.GridChanged(during=self._during, why=why))
             self._factory.history = self._factory.seen = ()
         return self._context.actions

@@ -54,7 +54,7 @@ class Doubts:
         if repeated is not None:
             return repeated
         found = self._search.at_first(trial.measurement)
-        why = _against(found, self._witnesses) or (_multiple(found, self._witnesses) if inferred else None)
+        why = self._against(found, self._witnesses) or (self._multiple(found) if inferred else None)
         if why is None:
             return None
         self._suspect = found
@@ -72,20 +72,21 @@ class Doubts:
             return trial, ()
         found = self._search.at_first(trial.measurement)
         apart = differences(suspect, found)
-        if apart is not None and not inferred and _against(found, self._witnesses) is None:
+        if apart is not None and not inferred and self._against(found, self._witnesses) is None:
             return trial, ()
         if apart is not None:
             return failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
         baseline_w = max(self._search.first.setting)
-        wrong = {max(one.setting) for one in self._witnesses if _against(found, (one,)) is not None}
+        wrong = {max(one.setting) for one in self._witnesses if self._against(found, (one,)) is not None}
         sure = wrong & self._sure
-        since = f"beside {trial.setting:g} W, measured twice, it cannot be right"
+        text = self._search.knob.text
+        since = f"beside {text(trial.setting)}, measured twice, it cannot be right"
         if inferred and (len(wrong) > 1 or baseline_w in wrong or sure):
-            others = " and ".join(f"{setting:g} W" for setting in sorted(wrong))
+            others = " and ".join(map(text, sorted(wrong)))
             miscounted = failed(trial, f"measured twice, it cannot be right beside {others}: iterations are miscounted")
             return miscounted, [Withdrawal(setting=setting, why=since) for setting in sure - {baseline_w}]
         self._sure.add(trial.setting)
-        if inferred and _multiple(found, self._witnesses) is not None:
+        if inferred and self._multiple(found) is not None:
             self._multiples.add(trial.setting)
         return trial, [Withdrawal(setting=setting, why=since) for setting in wrong - sure - {baseline_w}]
 
@@ -98,7 +99,7 @@ class Doubts:
             return trial, ()
         found, gone = self._search.at_first(trial.measurement), list[Withdrawal]()
         for one in self._witnesses:
-            why = impossible(found, one)
+            why = impossible(found, one, self._search.knob)
             if why is not None and found.period_s > one.period_s:
                 return failed(trial, f"{why}: other work has held it up"), ()
             if why is not None and one is self._search.first:
@@ -112,13 +113,14 @@ class Doubts:
         beside it; and all, where a cap shows something else `again`, as nobody knows since when."""
         trials, gone = self._search.shown[1:], dict[float, str]()
         for one in trials:
-            why = impossible(one, baseline)
+            why = impossible(one, baseline, self._search.knob)
             if why is not None:
                 gone[max(one.setting)] = why
         for one in trials:
             apart = differences(one, again) if again is not None and one.setting == again.setting else None
             if apart is not None:
-                gone = {max(each.setting): f"{apart} per iteration at {max(one.setting):g} W" for each in trials}
+                where = self._search.knob.text(max(one.setting))
+                gone = {max(each.setting): f"{apart} per iteration at {where}" for each in trials}
         return [Withdrawal(setting=setting, why=why) for setting, why in gone.items()]
 
     def cut_short(self, least_s: float, *, quiet: bool) -> Sequence[Withdrawal]:
@@ -167,20 +169,20 @@ class Doubts:
         self._sure.discard(setting)
         self._multiples.discard(setting)
 
+    def _against(self, found: Measurement, known: Sequence[Measurement]) -> str | None:
+        """Why a time per iteration cannot be beside those of other caps, the nearest first; `None` where it can."""
+        knob = self._search.knob
+        nearest = sorted(known, key=lambda one: abs(max(one.setting) - max(found.setting)))
+        return next((why for other in nearest if (why := impossible(found, other, knob)) is not None), None)
 
-def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
-    """Why a time per iteration cannot be beside those of other caps, the nearest first; `None` where it can."""
-    nearest = sorted(known, key=lambda one: abs(max(one.setting) - max(found.setting)))
-    return next((why for other in nearest if (why := impossible(found, other)) is not None), None)
-
-
-def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
-    """Why a time per iteration may be a multiple of the iteration's; `None` where it is none of the next cap's."""
-    above = [one for one in known if max(one.setting) > max(found.setting)]
-    if not above:
-        return None
-    other = min(above, key=lambda one: max(one.setting))
-    both = ratios(found, other)
-    if both["time"].value < TUNING.miscount_time or both["energy"].value < TUNING.miscount_energy:
-        return None
-    return f"{beside(found, other)}, and a multiple of an iteration may have been taken for one"
+    def _multiple(self, found: Measurement) -> str | None:
+        """Why a time per iteration may be a multiple of the iteration's; `None` where it is none of the next cap's. Of
+        another knob nobody knows what lies between two settings."""
+        above = [one for one in self._witnesses if max(one.setting) > max(found.setting)]
+        if not above or not self._search.knob.is_power_limit:
+            return None
+        other = min(above, key=lambda one: max(one.setting))
+        both = ratios(found, other)
+        if both["time"].value < TUNING.miscount_time or both["energy"].value < TUNING.miscount_energy:
+            return None
+        return f"{beside(found, other)}, and a multiple of an iteration may have been taken for one"

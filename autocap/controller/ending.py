@@ -12,6 +12,7 @@ from autocap import events
 from autocap.config import QUICK_TRIAL_SECONDS, TuneConfig
 from autocap.controller.actions import Keep
 from autocap.controller.baseline import Baseline
+from autocap.controller.bounded import is_instead
 from autocap.controller.context import StepContext
 from autocap.controller.exploration import Exploration
 from autocap.controller.intake import Intake
@@ -46,15 +47,16 @@ class Best:
         """Of the caps that were measured, are allowed and can be beside the baseline, that of the trial under way too;
         `None` where there is none."""
         search, windows = exploration.search, dict[float, list[Measurement]]()
+        found_w = max(search.first.setting)
         complete = [trial.measurement for trial in search.history if trial.state is TrialState.COMPLETE]
         for measured in (*complete, exploration.trial_so_far):
-            if measured is not None and max(measured.setting) < max(search.first.setting):
+            if measured is not None and is_instead(max(measured.setting), found_w, search.knob):
                 windows.setdefault(max(measured.setting), []).append(measured)
         base, metric = search.first, search.metric
         found = []
         for setting, of_cap in windows.items():
             measured = pool(of_cap)
-            if not metric.allows(measured, base) or impossible(measured, base) is not None:
+            if not metric.allows(measured, base) or impossible(measured, base, search.knob) is not None:
                 continue
             own = cost = metric.versus(measured, base)
             if search.measured(setting) and not measured.is_relative:
@@ -169,7 +171,7 @@ class Ending:
                 rest_s = self._rest_s(search)
                 tried = search.history or exploration.trial_so_far is not None
                 found = "none of the caps tried so far may be kept" if tried else "no cap was measured yet"
-                found = self._named(exploration) or found
+                found = self._named(exploration) or search.knob.said(found)
                 rounded_s = _ROUNDED_S * math.ceil(rest_s / _ROUNDED_S)
                 return f"{ended} about {rounded_s} s before the search would have; {found}; {self._remedy(rest_s)}"
             case Holding() | Observing() | Done():
@@ -229,4 +231,5 @@ class Ending:
 
     def _shown(self, search: Search, best: Best) -> str:
         percent, error = 100 * (best.cost.value - 1), 100 * best.cost.stderr
-        return f"{best.setting:g} W ({search.metric.name} {percent:+.0f} ± {max(1, round(error))} %)"
+        shown = search.knob.text(best.setting)
+        return f"{shown} ({search.metric.name} {percent:+.0f} ± {max(1, round(error))} %)"

@@ -96,6 +96,7 @@ class Exploration:
             rough=self._rough,
             baseline_holds=self.is_anchored,
             baseline_old=self._revisits.due(self._context.now_s),
+            knob=self.search.knob,
             has_slowdown_limit=self.search.metric.max_slowdown is not None,
             is_blind=self.search.blind,
             confirmed_w=None if self._confirmed is None else max(self._confirmed[0]),
@@ -306,7 +307,8 @@ class Exploration:
     def _changed_to(self, baseline: Measurement) -> str | None:
         """Why the baseline is that of another job; `None` where it is not, or where the machine wanders, and each trial
         has a baseline of its own time."""
-        return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
+        where = self.search.knob.said(_AT_ARRIVAL)
+        return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, where)
 
     def _look_again(self, changed: str, setting: float | None) -> Happened:
         """It is sure where the baseline was another one the last time, too: a single look at it may be off, as where
@@ -466,7 +468,7 @@ class Exploration:
                 return self._doubted(setting, wrong)
         comparison.add(result.measurement)
         fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others
-        found = judge(comparison, self.search.metric, fewest=fewest)
+        found = judge(comparison, self.search.metric, fewest, self.search.knob)
         if found is None:
             return steps.WindowEnded()
         baseline = self._prober.widened(found.alone[1])

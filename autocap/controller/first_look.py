@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 from autocap.controller.tuning import TUNING
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.metering import Metered
 from autocap.measurement.window import Window
 from autocap.progress import COUNTED
@@ -19,11 +20,11 @@ class FirstLook:
     """Takes samples at the limits found on arrival, watts, one per device, until they show a rough baseline.
 
     Of iterations that are counted, two will do. A period in the power is known only after many, which say well enough
-    how exact they are; what a clock did says nothing at once. batches: fewest behind an error.
+    how exact they are; what a clock did says nothing at once. batches: fewest behind an error. knob: of the limits.
     """
 
-    def __init__(self, settings: tuple[float, ...], sensor: SensorInfo, batches: int) -> None:
-        self._sensor, self._batches = sensor, batches
+    def __init__(self, settings: tuple[float, ...], sensor: SensorInfo, batches: int, knob: Knob = POWER_LIMIT) -> None:
+        self._sensor, self._batches, self._knob = sensor, batches, knob
         self._from_s = math.inf
         self.begin(settings)
 
@@ -55,9 +56,10 @@ class FirstLook:
             self._window.trim(float(t_s[-2]))  # what came before was another kind of iteration
             return None
         seen = self._window.measure(TUNING.baseline_rough_iterations)
-        if seen is None or seen.of_gpus().power_w < TUNING.baseline_rough_draw * sum(self._settings):
+        if seen is None:
             return None
-        return rough(seen)
+        idles = seen.of_gpus().power_w < TUNING.baseline_rough_draw * sum(self._settings)
+        return None if self._knob.is_power_limit and idles else rough(seen)
 
 
 def rough(seen: Measurement) -> Measurement:

@@ -246,10 +246,12 @@ class Following:
 
     def _between(self, search: Search) -> TryOut | None:
         """A cap amid the widest span of which nothing was tried: what a curve does there nobody has seen, and a second
-        valley hides behind what lies before it. One in an interval, where that is long beside a trial."""
+        valley hides behind what lies before it. One in an interval, where that is long beside a trial. Of another knob
+        nobody knows how wide a span is."""
         quotes = self._followed
         if (
             quotes is None
+            or not search.knob.is_power_limit
             or _same(quotes.from_s, self._between_s)
             or quotes.until_s - self._context.now_s < TUNING.follow_long_s
         ):
@@ -303,7 +305,7 @@ class Following:
         """Once."""
         if text not in self._said:
             self._said.add(text)
-            self._context.warn(text)
+            self._context.warn(self._context.knob.said(text))
 
 
 def _same(from_s: float, other_s: float | None) -> bool:

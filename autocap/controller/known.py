@@ -92,15 +92,15 @@ class Known:
         """The caps that may be asked for now."""
         if self.ceiling_w is None:
             return self._up_to(self.most_w)
-        return CapGrid(
-            [*(setting for setting in self.caps if setting < bounded.near() * self.ceiling_w), self.ceiling_w]
-        )
+        below = (setting for setting in self.caps if setting < bounded.near() * self.ceiling_w)
+        return CapGrid([*below, self.ceiling_w], self.caps.knob)
 
     def _up_to(self, most_w: float) -> CapGrid:
         """All caps up to one, watts, the lowest in any case, and what was measured beside them, as at a ceiling."""
         asked = [setting for setting in self.caps if setting <= most_w] or self.caps[:1]
         highest_w = min(most_w, max(self.first.setting))
-        return CapGrid(sorted({*asked, *(trial.setting for trial in self.history if trial.setting <= highest_w)}))
+        measured = (trial.setting for trial in self.history if trial.setting <= highest_w)
+        return CapGrid(sorted({*asked, *measured}), self.caps.knob)
 
     @cached_property
     def problem(self) -> Problem:
@@ -122,7 +122,7 @@ class Known:
         if metric is None:
             return None
         above = {trial.setting for trial in self.told if trial.setting > ceiling_w}
-        refuted = {bounded.MOVED, bounded.WORSE, *map(bounded.worse_than, above)}
+        refuted = {bounded.MOVED, bounded.WORSE, *(bounded.worse_than(one, self.caps.knob) for one in above)}
         now = (bounded.at_ceiling(bounded.as_now(trial, refuted), ceiling_w) for trial in self.told)
         trials = [as_trial(self.first, ceiling, metric), *(costed(trial, ceiling, metric) for trial in now)]
         if not any(trial.setting == ceiling_w and trial.state is TrialState.COMPLETE for trial in trials):
@@ -138,7 +138,7 @@ class Known:
         """All that is known of the caps, those included that may not be asked for now. predicted: by the strategy."""
         believed = {one.setting for one in predicted}
         shown = [one for one in (*self.shown[1:], *self.close) if max(one.setting) not in believed]
-        return KnownCurve.of(self.first, shown, predicted, self.metric, self.held)
+        return KnownCurve.of(self.first, shown, predicted, self.metric, self.held, self.caps.knob)
 
 
 def costed(trial: Trial, baseline: Measurement, metric: Metric) -> Trial:

@@ -4,6 +4,9 @@ A cap that was measured counts as measured; one that the strategy predicts, as p
 ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, ln time goes on as it came
 (`autocap.controller.scaling`), and energy stays. Above the highest nothing is known. To what caps have shown while they
 were held, all that is bent.
+
+Of another knob than the power limit nobody knows how far its settings lie apart: between two that have an order the
+lines are straight in their places, and all others are unknown.
 """
 
 import math
@@ -14,6 +17,7 @@ from itertools import pairwise
 from autocap.controller.gp_correction import gp_corrected, is_anothers, own_error
 from autocap.controller.scaling import exponent_below
 from autocap.controller.tuning import TUNING
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
@@ -27,12 +31,13 @@ _USUAL: tuple[float, ...] = (-0.35, 0.55)
 class KnownCurve:
     """baseline: at `baseline_w`, the highest of its limits, watts. points: over it, ascending; the baseline's own is
     one of them. asked_w: the cap that the job's metric asks for where all may be held, watts. fitted: caps of which a
-    strategy has said it, which are off together."""
+    strategy has said it, which are off together. knob: whose settings these are."""
 
     baseline: Measurement
     points: tuple[Prediction, ...]
     asked_w: float
     fitted: frozenset[float] = frozenset()
+    knob: Knob = POWER_LIMIT
 
     @classmethod
     def of(
@@ -42,9 +47,12 @@ class KnownCurve:
         predicted: Sequence[Prediction],
         metric: Metric,
         held: Sequence[Measurement] = (),
+        knob: Knob = POWER_LIMIT,
     ) -> "KnownCurve":
         """shown: measurements at common caps, as at the baseline. predicted: of other caps, against it. held: what caps
         have shown outside of trials, as at the baseline."""
+        if not knob.is_power_limit:
+            shown, held = (*shown, *held), ()
         at_cap: dict[float, list[Measurement]] = {}
         for one in shown:
             at_cap.setdefault(max(one.setting), []).append(one)
@@ -53,7 +61,7 @@ class KnownCurve:
         known[max(baseline.setting)] = _against(baseline, baseline)
         points = tuple(known[setting] for setting in sorted(known))
         fitted = frozenset(one.setting for one in predicted) - at_cap.keys()
-        curve = cls(baseline=baseline, points=points, asked_w=points[-1].setting, fitted=fitted)
+        curve = cls(baseline=baseline, points=points, asked_w=points[-1].setting, fitted=fitted, knob=knob)
         curve = curve.bent_to([_over(baseline, one) for one in held])
         return replace(curve, asked_w=curve.best_w(curve.points[-1].setting, metric))
 
@@ -78,7 +86,7 @@ class KnownCurve:
     def alike(self, one_w: float, other_w: float) -> float:
         """How far the errors of two caps, watts, go together: their correlation, the baseline's part left out. Of caps
         that stand for themselves they do not."""
-        if not {one_w, other_w} <= self.fitted:
+        if not {one_w, other_w} <= self.fitted or not self.knob.is_power_limit:
             return 0.0
         return math.exp(-0.5 * (math.log(one_w / other_w) / TUNING.curve_alike_length) ** 2)
 
@@ -154,7 +162,9 @@ class KnownCurve:
 
     def _at(self, setting: float) -> Prediction:
         lowest, highest = self.points[0], self.points[-1]
-        if setting > highest.setting:
+        exact = next((one for one in self.points if one.setting == setting), None)
+        is_beyond = setting > highest.setting or (setting < lowest.setting and not self.knob.is_power_limit)
+        if exact is None and (is_beyond or not self.knob.ordered):
             return replace(
                 highest,
                 setting=setting,
@@ -175,14 +185,16 @@ class KnownCurve:
                 period_rel_stderr=math.hypot(lowest.period_rel_stderr, off * far),
                 energy_rel_stderr=TUNING.curve_unknown_error,
             )
-        exact = next((one for one in self.points if one.setting == setting), None)
         return exact or next(
-            _between(a, b, setting) for a, b in pairwise(self.points) if a.setting < setting < b.setting
+            _between(a, b, setting, self.knob) for a, b in pairwise(self.points) if a.setting < setting < b.setting
         )
 
 
-def _between(below: Prediction, above: Prediction, setting: float) -> Prediction:
-    way = math.log(setting / below.setting) / math.log(above.setting / below.setting)
+def _between(below: Prediction, above: Prediction, setting: float, knob: Knob) -> Prediction:
+    if knob.is_power_limit:
+        way = math.log(setting / below.setting) / math.log(above.setting / below.setting)
+    else:
+        way = (setting - below.setting) / (above.setting - below.setting)
     middle = 4 * way * (1 - way) * TUNING.curve_between_error
 
     def value(low: float, high: float) -> float:

@@ -69,6 +69,7 @@ from autocap.controller.steps import (
     WindowEnded,
 )
 from autocap.controller.tuning import TUNING
+from autocap.knobs import POWER_LIMIT, Knob
 
 _ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
 _NONE_BETTER = "no cap that was tried is allowed and better"
@@ -97,6 +98,7 @@ class Facts:
     is_blind: bool = False  # several trials in a row have failed, so that going on would only cost the job time
     confirmed_w: float | None = None  # a cap that was confirmed as better before the strategy asked for more, watts
     held_before: Kept | None = None  # what was held when the strategy asked for more at another price
+    knob: Knob = POWER_LIMIT  # whose settings are tried
 
 
 def next_step(facts: Facts, now: Happened) -> Step:
@@ -158,7 +160,7 @@ def next_step(facts: Facts, now: Happened) -> Step:
             if now.wanted is None:
                 return HoldAsBefore()
             if isinstance(now.wanted, TryOut):
-                return _try_after_baseline(facts, now.wanted.setting, _STRATEGY)
+                return _try_after_baseline(facts, now.wanted.setting, facts.knob.said(_STRATEGY))
             return now.wanted
         # At any time.
         case CeilingMoved():
@@ -194,11 +196,11 @@ def _search_is_over(facts: Facts) -> Step:
 def _recommended(facts: Facts, now: Recommended) -> Step:
     is_none = now.setting is None or now.is_no_cap  # none to recommend, or to stay without one is recommended
     if is_none and facts.rough:
-        return BaselineAgain(then_w=None, why=_ROUGH)
+        return BaselineAgain(then_w=None, why=facts.knob.said(_ROUGH))
     if now.is_no_cap:
-        return KeepNone(why=_ALREADY_BUDGET if facts.is_bound else _ALREADY, unsure=False)
+        return KeepNone(why=_ALREADY_BUDGET if facts.is_bound else facts.knob.said(_ALREADY), unsure=False)
     if now.setting is None:
-        return KeepNone(why=_NONE_BETTER, unsure=facts.is_blind or facts.has_slowdown_limit)
+        return KeepNone(why=facts.knob.said(_NONE_BETTER), unsure=facts.is_blind or facts.has_slowdown_limit)
     return KeepConfirmed() if now.setting == facts.confirmed_w else ConfirmBest(setting=now.setting)
 
 

@@ -21,7 +21,7 @@ class Proving:
     ) -> None:
         self._progress, self._context, self._grid, self._sensor = progress, context, grid, sensor
         # Who only observes sets nothing, and under a limit on slowdown nothing has been saved up that it could cost.
-        self._may = not config.observe and config.metric.max_slowdown is None
+        self._may = grid.knob.is_power_limit and not config.observe and config.metric.max_slowdown is None
         self._until_s: float | None = None
         self._draw_w: float | None = None
         self._drawn_s = 0.0

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from autocap.controller.bounded import is_instead
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 from autocap.metrics import Metric
@@ -64,7 +65,8 @@ class Ranking:
 
     def move(self, held_w: float, *, known_only: bool) -> Move | Confirm | None:
         """To which cap; `None` where the one that is held is to stay. known_only: none is to be confirmed now."""
-        settings = [*(one.setting for one in self._curve.points if one.setting < self._limit_w), self._limit_w]
+        limit_w, knob = self._limit_w, self._curve.knob
+        settings = [*(one.setting for one in self._curve.points if is_instead(one.setting, limit_w, knob)), limit_w]
         allowed = [setting for setting in settings if self._is_allowed(setting)]
         ready = [setting for setting in allowed if self._is_known(setting)]
         best_w = min(allowed, key=self._value, default=held_w)

@@ -8,6 +8,7 @@ from autocap.controller import bounded
 from autocap.controller.known import Known, Problem, latest
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.tuning import TUNING
+from autocap.knobs import TOLERANCE_W, Knob
 from autocap.measurement.batches import no_better, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
@@ -51,6 +52,10 @@ class Search:
     @property
     def metric(self) -> Metric:
         return self.known.metric
+
+    @property
+    def knob(self) -> Knob:
+        return self.known.caps.knob
 
     @property
     def first(self) -> Measurement:
@@ -125,7 +130,7 @@ class Search:
     def withdraw(self, setting: float) -> None:
         """Whatever was measured of a cap was wrong: the strategy goes on from all but that. Trials that it has cut
         short count as they are, with their larger errors."""
-        wrong = {bounded.worse_than(setting)}
+        wrong = {bounded.worse_than(setting, self.knob)}
         kept = (trial for trial in self.known.told if trial.setting != setting or trial.measurement is None)
         self.known = replace(self.known, told=tuple(bounded.as_now(trial, wrong) for trial in kept))
 
@@ -155,7 +160,8 @@ class Search:
             first = pool([self.first, shown])
             self.known = replace(self.known, first=first, baseline=first)
         else:
-            others = (one for one in self.known.close if abs(max(one.setting) - setting) > TUNING.held_beside * setting)
+            beside = TUNING.held_beside * setting if self.knob.is_power_limit else TOLERANCE_W
+            others = (one for one in self.known.close if abs(max(one.setting) - setting) > beside)
             self.known = replace(self.known, close=(*others, shown))
 
     def is_close(self, setting: float, since_s: float) -> bool:
@@ -252,13 +258,15 @@ class Search:
 
     def runner_up(self, refused: Collection[float]) -> float | None:
         """The best cap that was measured, allowed and better than the baseline, above all that were refused for being
-        too slow, or too uncertain, watts; `None` when there is none. Where a proxy counts, better by two sigma: no
-        measurement would make it surer."""
+        too slow, or too uncertain; where settings have no order, any other. `None` when there is none. Where a proxy
+        counts, better by two sigma: no measurement would make it surer."""
+        above = max(refused) if self.knob.ordered else -math.inf
         rivals = [
             trial
             for trial in self.known.complete
             if trial.measurement is not None
-            and trial.setting > max(refused)
+            and trial.setting > above
+            and trial.setting not in refused
             and (trial.cost or 0.0) + (_SURE * (trial.cost_stderr or 0.0) if trial.measurement.is_relative else 0.0) < 1
             and self.metric.allows(trial.measurement, self.first)
         ]
@@ -314,8 +322,8 @@ class Search:
         for trial in self.known.complete:
             if trial.setting == setting or trial.setting > most_w:
                 continue  # a repeat is pooled with its first trial; and what is above a ceiling may not hold
-            if self.metric.max_slowdown is not None and trial.setting < setting:
-                continue  # a lower cap may yet turn out to be too slow
+            if self.metric.max_slowdown is not None and (trial.setting < setting or not self.knob.ordered):
+                continue  # a lower cap may yet turn out to be too slow, and without an order any
             if cost.value - (trial.cost or 0.0) > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr or 0.0):
-                return bounded.worse_than(trial.setting)
+                return bounded.worse_than(trial.setting, self.knob)
         return None

@@ -89,6 +89,7 @@ class SearchFactory:
             settle_s=self._settle_s,
             fewest=self._config.min_batches,
             since=since,
+            knob=self.grid.knob,
         )
         return Exploration(
             config=self._config,

@@ -71,6 +71,9 @@ class Tuning:
     slowdown_saved_sigmas: float = threshold(
         2.0, "standard errors", "of what a trial may lose, saved up before it under --max-slowdown", "scenarios"
     )
+    slowdown_unknown: float = threshold(
+        1.5, "times", "as long as at arrival an iteration is taken to be at a setting that nothing is known of"
+    )
     ceiling_slowdown: float = threshold(
         0.01, "relative", "share of the time that a search under a ceiling may cost", "scenarios --ceilings"
     )

@@ -58,7 +58,7 @@ class Waiting:
         only observes loses nothing."""
         if config.observe or config.metric.max_slowdown is not None:
             return cls(config, progress, context, proving)
-        look = FirstLook(context.uncapped_w, sensor, config.min_batches)
+        look = FirstLook(context.uncapped_w, sensor, config.min_batches, context.knob)
         known = remembered if progress.kind in COUNTED else None
         return cls(config, progress, context, proving, look=look, remembered=known)
 
@@ -149,7 +149,8 @@ class Waiting:
             self.baseline = rough(remembered.baseline_beside(seen))
             return RoughBaseline()
         if doubt is not None:
-            self._context.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.setting:g} W")
+            where = self._context.knob.text(remembered.setting)
+            self._context.warn(f"the job is not as it is remembered: {doubt} per iteration at {where}")
         self.insist()
         self._context.set(self._context.uncapped_w)
         self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import pairwise
 
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
 from autocap.measurement.tuning import TUNING
@@ -210,22 +211,25 @@ def differences(before: Measurement, now: Measurement) -> str | None:
     return " and ".join(told) or None
 
 
-def impossible(found: Measurement, other: Measurement) -> str | None:
+def impossible(found: Measurement, other: Measurement, knob: Knob = POWER_LIMIT) -> str | None:
     """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
-    cap falls, nor slower as it rises, nor slower by far more than its cap falls."""
+    cap falls, nor slower as it rises, nor slower by far more than its cap falls. Of another knob only its order counts,
+    where it has one."""
     time = ratios(found, other)["time"]
     margin = max(TUNING.changed_least, TUNING.changed_sigmas * time.stderr / time.value)
     fall = max(other.setting) / max(found.setting)
     least, most = sorted((1.0, fall**TUNING.impossible_exponent))
-    if fall != 1 and not least * (1 - margin) <= time.value <= most * (1 + margin):
-        return f"{beside(found, other)}, which no card does"
+    if not knob.is_power_limit:
+        least, most = (1.0, math.inf) if fall > 1 else (0.0, 1.0)
+    if knob.ordered and fall != 1 and not least * (1 - margin) <= time.value <= most * (1 + margin):
+        return f"{beside(found, other, knob)}, which no card does"
     return None
 
 
-def beside(found: Measurement, other: Measurement) -> str:
+def beside(found: Measurement, other: Measurement, knob: Knob = POWER_LIMIT) -> str:
     """How many times as long an iteration takes as at another cap."""
-    ratio = found.period_s / other.period_s
-    return f"an iteration at {max(found.setting):g} W takes {ratio:.2f} times as long as at {max(other.setting):g} W"
+    ratio, here, there = found.period_s / other.period_s, max(found.setting), max(other.setting)
+    return f"an iteration at {knob.text(here)} takes {ratio:.2f} times as long as at {knob.text(there)}"
 
 
 def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autocap.knobs import DOWN, Knob
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 GRID = CapGrid.stepped(100, 260, 5)
+# Of made-up knobs: levels, of which 1 is the fastest, and modes without an order.
+LEVEL = Knob(name="level", values=tuple(map(float, range(1, 9))), faster=DOWN)
+MODE = Knob(name="mode", values=(0.0, 1.0, 2.0, 3.0, 4.0), labels=("eco", "calm", "eager", "wild", "odd"), faster=None)
+LEVELS, MODES = (CapGrid(knob.settings, knob) for knob in (LEVEL, MODE))
 # A factor on the time per iteration and one on the mean power, as functions of the cap in watts.
 Factor = Callable[[float], float]
 
@@ -92,6 +97,18 @@ BUMPY = MadeUpCurve(
     name="two valleys", energy=lambda setting: 1 + ((setting - 180) / 200) ** 2 + 0.03 * math.cos(setting / 9)
 )
 CLIFF = PHYSICAL[-1]
+# The cheapest level is 4 of 8, the cheapest mode the middle one, eager, with 8 % more time than odd; calm takes most.
+OF_LEVELS = MadeUpCurve(
+    name="levels",
+    energy=lambda setting: (0.7 + 0.02 * (setting - 5) ** 2) / (1.8 - setting / 10),
+    time_factor=lambda setting: 1.8 - setting / 10,
+)
+_MODE_TIMES, _MODE_POWERS = (1.3, 1.6, 1.08, 0.95, 1.0), (0.7, 0.8, 0.65, 1.15, 1.0)
+OF_MODES = MadeUpCurve(
+    name="modes",
+    energy=lambda setting: _MODE_POWERS[int(setting) - 1],
+    time_factor=lambda setting: _MODE_TIMES[int(setting) - 1],
+)
 
 
 def measured(

@@ -15,6 +15,7 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.checked import CheckedStrategy
 from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import needs_of, options_of
 from autocap.strategies.registry import StrategyFactory, option_values
 from autocap.strategies.shape import complaints
 from autocap.testing.curves import (
@@ -23,6 +24,10 @@ from autocap.testing.curves import (
     FALLING,
     FLAT,
     GRID,
+    LEVELS,
+    MODES,
+    OF_LEVELS,
+    OF_MODES,
     PHYSICAL,
     RISING,
     Curve,
@@ -68,15 +73,22 @@ class StrategyContract:
         factory = self.strategy
         assert factory is not None, "name the class: strategy = Mine"
         assert complaints(factory) == [], "it has the shape of a strategy"
-        given = [(name, str(value)) for name, value in self.options.items()]
+        given = [(name, str(value)) for name, value in self._options_for(grid).items()]
         return factory(
             grid=grid,
             metric=metric,
             baseline=baseline,
             rng=np.random.default_rng(seed),
             history=history,
-            options=option_values(factory, given),
+            options=option_values(factory, given, grid.knob),
         )
+
+    def _options_for(self, grid: CapGrid) -> Mapping[str, object]:
+        """Of another knob than the power limit its first setting stands for a cap."""
+        caps = {option.name for option in options_of(self.strategy or type(self)) if option.is_cap}
+        if grid.knob.is_power_limit:
+            return self.options
+        return {name: grid.text(grid[0]) if name in caps else value for name, value in self.options.items()}
 
     def run(
         self,
@@ -203,6 +215,17 @@ class StrategyContract:
         for noise, stated in [(0.0, 0.0), (0.0, 0.002)]:
             kept_w = self.run(curve, metric, noise=noise, stated=stated).kept_w
             assert kept_w is None or curve.time_s(kept_w) / curve.time_s(GRID[-1]) <= 1 + limit
+
+    @every_metric
+    @pytest.mark.parametrize(("grid", "curve"), [(LEVELS, OF_LEVELS), (MODES, OF_MODES)], ids=["an order", "no order"])
+    def test_it_searches_every_knob_that_is_what_it_needs(self, grid: CapGrid, curve: Curve, metric: Metric) -> None:
+        made = self.make(GRID, metric, measured(CLIFF, GRID[-1]))
+        if not needs_of(self.strategy or type(made)).are_met_by(grid.knob):
+            return
+        self.run(curve, metric, grid)
+        kept = self.run(curve, metric, grid, noise=0.0).kept_w
+        slower = 0.0 if kept is None else curve.time_s(kept) / curve.time_s(grid[-1]) - 1
+        assert metric.max_slowdown is None or slower <= metric.max_slowdown
 
     def test_history_is_no_measurement_of_this_run(self) -> None:
         baseline = measured(CLIFF, GRID[-1])

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from autocap import __version__
 from autocap.limits import Restored
 from autocap.limits.lease import Lease
 from autocap.limits.times import ALONE_S, HOLDS_S
@@ -31,7 +32,6 @@ from autocap.plugins.fleet.nodes.protocol import (
 )
 from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
-from autocap.version import __version__
 from bench.simulation.clock import EventClock
 
 _PHASES = 4

@@ -20,14 +20,16 @@ from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.job.processes import ProcessId
+from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
 from autocap.plugins.fleet.nodes.device import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
-from autocap.session.caps import cap_grid, limits_known
+from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
+from autocap.session.turning import settings_known
 from bench.budget.live import controller_of
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel
 from bench.simulation.clock import EventClock
@@ -176,7 +178,7 @@ def on_nodes(
     assert device is not None
     log = log or CountingLog()
     with ClusterGuardian(fleet) as guardian:
-        original_w = limits_known(device.gpus, guardian.original_w)
+        original_w = settings_known(device.gpus, POWER_LIMIT, guardian.found)
         controller = controller_of(config, device.gpus, device.sensor, original_w, seed)
         runner = Runner(
             clock=clock,

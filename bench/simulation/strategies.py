@@ -22,7 +22,7 @@ def new_strategy(
 ) -> NewStrategy:
     """As a controller takes it. grid: the whole one. options: by name, as on a command line. past: trials of earlier
     runs, which are its history until there are some of this one."""
-    values = registry.option_values(factory, options)
+    values = registry.option_values(factory, options, grid.knob)
 
     def make(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
         rng, now = np.random.default_rng(seed), registry.allowed_now(factory, values, grid, caps)

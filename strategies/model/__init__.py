@@ -32,7 +32,7 @@ from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import BENT, POWER, POWER_LEVEL, STRANGE, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
-from autocap.strategies.options import Option
+from autocap.strategies.options import Needs, Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
@@ -54,6 +54,7 @@ _SURPRISE = 3.0  # standard deviations between a trial and what was expected of 
 class Model(Strategy):
     """Expected improvement on a belief made of physical curves."""
 
+    NEEDS = Needs.POWER_LIMIT
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option(name="trials", kind=int, default=8, meaning="most trials of one search", minimum=1),
         Option(
@@ -112,7 +113,7 @@ class Model(Strategy):
 
         def expected(setting: float) -> str:
             place = self._places[setting]
-            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {setting:g} W"
+            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {self.grid.text(setting)}"
 
         if best_w == kept_w:
             return expected(kept_w)

@@ -24,7 +24,7 @@ def built(
     **options: OptionScalar,
 ) -> Any:
     """With its defaults but for these options."""
-    values = option_values(kind, [(name, str(value)) for name, value in options.items()])
+    values = option_values(kind, [(name, str(value)) for name, value in options.items()], grid.knob)
     rng = np.random.default_rng(seed)
     return kind(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
 

@@ -50,7 +50,10 @@ def test_it_tries_again_after_one_failure_and_gives_up_after_two() -> None:
     ("given", "message"),
     [
         (lambda: fixed(None), "strategy fixed needs --strategy-option cap=W"),
-        (lambda: option_values(Fixed, []), "needs the option cap (the cap, watts); pass --strategy-option cap="),
+        (
+            lambda: option_values(Fixed, []),
+            "needs the option cap (the cap, watts, or another knob's setting); pass --strategy-option cap=",
+        ),
         (lambda: fixed(90.0), "cap=90 W, which is not among the 33 caps that may be tried, 100 to"),
         (lambda: fixed(201.0), "pass cap=200, or allow it with --caps 201"),
     ],
