@@ -6,6 +6,7 @@ from typing import Self
 
 from autocap.config.option import TakenSetting
 from autocap.events.base import Event, event
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import CAP_W, GpuInfo
 
@@ -103,16 +104,17 @@ class ActuatorChosen(Event):
 
 @event("device_found")
 class DeviceFound(Event):
-    """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
+    """The devices of the job and what was found on them on arrival, in the order of `gpus`.
 
-    driver: its version, `None` where there is none.
+    original: settings of the knob that is turned. driver: its version, `None` where there is none.
     """
 
     kind: str
     emulated: bool
     gpus: tuple[GpuInfo, ...]
-    original_w: tuple[float | None, ...]
+    original: tuple[float | None, ...] = field(metadata={"key": "original_w"})
     driver: str | None = None
+    knob: Knob = POWER_LIMIT
 
 
 @event("remembered")
@@ -211,14 +213,14 @@ class Warned(Event):
 
 @event("limit_restored")
 class LimitRestored(Event):
-    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
+    """What became of one device's setting at the end. final: as read afterwards, `None` if it cannot be read.
 
     restored: `None` on a node that is not reached any more, and puts it back by itself, and under a power budget that
-    goes on, and puts it back when it ends: final_w is what it gives the device then.
+    goes on, and puts it back when it ends: final is what it gives the device then.
     """
 
     uuid: str
-    final_w: float | None
+    final: float | None = field(metadata={"key": "final_w"})
     restored: bool | None
 
 

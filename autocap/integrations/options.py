@@ -28,6 +28,8 @@ class TuneOptions(TypedDict, total=False):
     max_cap: Number | None
     cap_step: Number | None
     caps: Iterable[float] | str | None
+    knob: str | None
+    knob_settings: str | Iterable[str] | None
     target_stderr: Number | None
     trial_seconds: Number | None
     wait: Number | None

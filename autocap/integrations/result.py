@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from autocap import __version__
 from autocap.config import RunConfig
 from autocap.errors import RunDirectoryError
 from autocap.events import BLOCK_ENDED, Event, MetricInfo, OptionValue, RunEnded, RunStarted, record_kind
@@ -15,7 +16,6 @@ from autocap.integrations import missing
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import UNFINISHED, summarise
 from autocap.runlog.event_log import read_events
-from autocap.version import __version__
 
 if TYPE_CHECKING:
     import pandas
@@ -47,14 +47,16 @@ class Result(Summary):
         return html(run_document(self, self.events))
 
     def trials_dataframe(self) -> "pandas.DataFrame":
-        """The trials, oldest first, one a row: cap in watts (the highest, of caps per GPU), state, reason, cost, change
-        of energy and time in percent, and what was measured, with standard errors. Raises ImportError without pandas.
+        """The trials, oldest first, one a row: cap in watts (the highest, of caps per GPU), or what another knob was
+        set to, state, reason, cost, change of energy and time in percent, and what was measured, with standard errors.
+        Raises ImportError without pandas.
         """
         try:
             import pandas
         except ModuleNotFoundError as error:
             raise missing(error, "trials_dataframe()", "pandas") from None
-        return pandas.DataFrame(list(self._rows()), columns=_COLUMNS)
+        first = "cap_w" if self.knob.is_power_limit else "setting"
+        return pandas.DataFrame(list(self._rows()), columns=[first, *_COLUMNS])
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         for trial in self.trials:
@@ -71,11 +73,13 @@ class Result(Summary):
                     m.duration_s,
                 )
             found = (trial.cost, trial.cost_stderr, trial.energy_pct, trial.time_pct)
-            yield max(trial.setting), trial.state.value, trial.reason, *found, *measured
+            highest = max(trial.setting)
+            shown = highest if self.knob.is_power_limit else self.knob.shown(highest)
+            yield shown, trial.state.value, trial.reason, *found, *measured
 
 
 _COLUMNS = [
-    *("cap_w", "state", "reason", "cost", "cost_stderr", "energy_pct", "time_pct"),
+    *("state", "reason", "cost", "cost_stderr", "energy_pct", "time_pct"),
     *("period_s", "period_stderr_s", "energy_per_iteration_j", "energy_stderr_j"),
     *("power_w", "iterations", "duration_s"),
 ]

@@ -10,7 +10,7 @@ from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
 from autocap.reports.summary.summarise import in_percent, metric_in
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import change, common_caps, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, with_rel_error, with_unit
 
 _ALIKE = 1.25  # of two times per iteration at the limits found on arrival, where what an iteration is was inferred
 
@@ -97,7 +97,11 @@ def _settings(one: Summary) -> Iterator[tuple[str, str]]:
     known = [setting for setting in found if setting is not None]
     yield "command", shlex.join(one.command)
     yield "device", _device(one)
-    yield "limit found", f"{common_caps(known)} W" if known else "unknown"
+    yield "knob", one.knob.name
+    yield (
+        "limit found" if one.knob.is_power_limit else "setting found",
+        with_unit(known, one.knob) if known else "unknown",
+    )
     yield "metric", wording.asked_for(one.metric)
     read = (None, None) if one.books is None else (one.books.price_source, one.books.carbon_source)
     for name, rate, source in (
@@ -169,7 +173,8 @@ def _rows(first: Summary, second: Summary, found: Comparison) -> Iterator[tuple[
     both = (first, second)
     name = first.metric.name if first.metric == second.metric else "metric"
     at_end, at_first = [held(one) for one in both], [one.baseline for one in both]
-    yield "kept W", *map(_kept, both), ""
+    of_limits = first.knob.is_power_limit and second.knob.is_power_limit
+    yield "kept W" if of_limits else "kept", *(_kept(one, bare=of_limits) for one in both), ""
     yield "J/iter", *map(_energy, at_end), _against(found.held, "energy")
     yield "s/iter", *map(_time, at_end), _against(found.held, "time")
     yield name, *map(_metric, both), _against(found.held, "metric")
@@ -183,8 +188,10 @@ def _against(found: Changes | None, name: str) -> str:
     return change(getattr(found, f"{name}_pct"), getattr(found, f"{name}_stderr_pct"))
 
 
-def _kept(one: Summary) -> str:
-    return "none" if one.chosen is None else common_caps(one.chosen.setting)
+def _kept(one: Summary, *, bare: bool) -> str:
+    if one.chosen is None:
+        return "none"
+    return common_caps(one.chosen.setting) if bare else with_unit(one.chosen.setting, one.knob)
 
 
 def _energy(one: Measurement | None) -> str:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
+from autocap.knobs import Knob
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.wording.numbers import ago, counted, cut
 from autocap.reports.wording.run import EMULATED, asked_for, measured
@@ -36,6 +37,7 @@ def of_one(entry: Entry, now: datetime) -> Document:
         ("device", f"{setup.kind}{f', {EMULATED}' * setup.emulated}"),
         ("driver", setup.driver and f"branch {setup.driver}"),
         ("node", setup.node),
+        ("knob", setup.knob and setup.knob.name),
         ("runs", f"{entry.runs}, the last by autocap {entry.autocap_version}"),
     ]
     lines = tuple(f"{name}: {value}" for name, value in known if value)
@@ -53,9 +55,13 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
         counted(entry.setup.gpus),
         str(entry.runs),
         ago((now - last.when).total_seconds()),
-        "–" if last.kept_w is None else f"{last.kept_w:g}",
+        "–" if last.kept_w is None else _kept(last.kept_w, entry.setup.knob),
         last.metric.name,
     )
+
+
+def _kept(setting: float, knob: Knob | None) -> str:
+    return f"{setting:g}" if knob is None else knob.text(setting)
 
 
 def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
@@ -67,17 +73,17 @@ def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
     notes += ["emulated"] * entry.setup.emulated
     rows = [
         (
-            "/".join(f"{setting:g}" for setting in curve.baseline.setting),
+            "/".join(map(entry.setup.turned.bare, curve.baseline.setting)),
             *measured(curve.baseline, curve.baseline),
             "baseline",
         )
     ]
     for point in sorted(curve.points, key=lambda point: point.setting):
         kept = "kept" if point.setting == curve.kept_w else ""
-        rows.append((f"{point.setting:g}", *measured(point.measurement, curve.baseline), kept))
+        rows.append((entry.setup.turned.bare(point.setting), *measured(point.measurement, curve.baseline), kept))
     return Table(
         heading=f"minimising {asked_for(curve.metric)}",
         note=", ".join(notes),
-        titles=("cap W", "W", "s/iter", "J/iter", "energy %", "time %", ""),
+        titles=(entry.setup.turned.title, "W", "s/iter", "J/iter", "energy %", "time %", ""),
         rows=tuple(rows),
     )

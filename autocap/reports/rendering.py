@@ -6,6 +6,7 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.knobs import as_written
 from autocap.metrics import NO_RATES
 from autocap.reports import html
 from autocap.reports.document import Document
@@ -90,8 +91,9 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 def to_json_dict(summary: Summary) -> dict[str, Json]:
     """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
     was looked for, there are several nodes, a setting was taken from a file or variable, something is remembered of the
-    job, or it is known what a kWh costs or emits."""
+    job, it is known what a kWh costs or emits, or another knob than the power limit was turned."""
     result = _fields(summary)
+    del result["knob"]
     for name, absent in _ABSENT.items():
         if getattr(summary, name) == absent:
             del result[name]
@@ -108,7 +110,11 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
     known = known if summary.node is not None else without(_OF_NODE, known)
     if summary.device is not None:
         known["device"] = _device(summary.device)
-    return known
+    if summary.knob.is_power_limit:
+        return known
+    written = as_written(known, summary.knob)
+    assert isinstance(written, dict)
+    return {**written, "knob": summary.knob.name, "unit": summary.knob.unit}
 
 
 def _device(device: DeviceSummary) -> dict[str, Json]:

@@ -23,7 +23,7 @@ from autocap.text import printable
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     """The document of a run that `autocap run`, `attach` or `autocap.tune` recorded."""
     of_node = node_wording.heading(summary.node, summary.device.kind if summary.device else None)
-    at_rest = [] if summary.node is None else node_wording.at_rest(summary.node)
+    at_rest = [] if summary.node is None else node_wording.at_rest(summary.node, summary.knob)
     aim = "" if summary.device is None else f"minimising {wording.aim(summary)}; "
     aim = f"{aim}ended: {summary.ended_because}"
     return Document(
@@ -67,7 +67,7 @@ def _body(
         if summary.is_relative:
             yield Sentences(lines=(PROXY,), warning=True)
         yield wording.trials(summary, events)
-        doubtful = tuple(withdrawn(one) for one in all_of(TrialWithdrawn, events))
+        doubtful = tuple(withdrawn(one, summary.knob) for one in all_of(TrialWithdrawn, events))
         if doubtful:
             yield Sentences(lines=doubtful, warning=True)
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
@@ -79,13 +79,14 @@ def _body(
         yield spent
         yield Sentences(lines=tuple(books.remarks(summary)))
     if summary.trials:
-        yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, f"Best cap by metric{mark(summary)}")
+        by_metric = summary.knob.said(f"Best cap by metric{mark(summary)}")
+        yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, by_metric, summary.knob)
         front = f"Pareto front{mark(summary)}: energy and time that no other cap beats"
-        yield wording.front(summary.pareto, front, emulated=summary.modelled)
+        yield wording.front(summary.pareto, summary.knob.said(front), summary.knob, emulated=summary.modelled)
     for name in (*registry.ours("sections"), *registry.plugged_in("sections")):
         yield from _section(name, summary, events)
     if summary.device is not None:
-        yield granted.of_devices(summary.device)
+        yield granted.of_devices(summary.device, summary.knob)
 
 
 def _section(name: str, summary: Summary, events: Sequence[Event]) -> Sequence[Sentences | Table]:
@@ -108,7 +109,7 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
         yield "settings", taken_words(summary.settings)
     if summary.remembered is not None:
         known = summary.remembered
-        what = f"{best_cap(known.setting, summary.metric.name)}, measured {ago(known.age_s)}"
+        what = f"{best_cap(known.setting, summary.metric.name, summary.knob)}, measured {ago(known.age_s)}"
         yield "remembered", f"{counted_runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"

@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 
 from autocap.events import Decided, Event, MetricInfo, RunStarted
 from autocap.events.sweep import SweepPlan
-from autocap.records import CAP_W
+from autocap.knobs import POWER_LIMIT
 from autocap.reports.document import Document, Table
 from autocap.reports.summary.record import Changes, DeviceSummary, NodeSummary, ProgressSummary
 from autocap.reports.summary.summarise import UNFINISHED, last_of
@@ -24,7 +24,10 @@ RUNNING, FINISHED, KILLED, UNKNOWN = "running", "finished", "killed", "killed or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRead:
-    setting: tuple[float, ...] = field(metadata=CAP_W)
+    """setting: of another knob than the power limit."""
+
+    cap_w: tuple[float, ...] = ()
+    setting: tuple[float | str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,8 @@ class ResultRead:
     node: NodeSummary | None = None
     runs_left: int = 0
     plan: SweepPlan | None = None
+    knob: str = POWER_LIMIT.name
+    unit: str = POWER_LIMIT.unit
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -57,7 +62,8 @@ class ResultRead:
 class PastRun:
     """A row of the list.
 
-    directory: as it was found. state: of the words above. setting: kept on each GPU, found_w: found on arrival, watts.
+    directory: as it was found. state: of the words above. cap_w: kept on each GPU, found_w: found on arrival, watts;
+    of another knob, knob and setting with its unit are there instead.
     modelled: the energy is not measured. saved: energy, time and metric per iteration at the kept cap, against the
     baseline. confidence: in the iterations, "high" or "low". why: no cap was kept. runs_left: of a sweep. trouble: why
     the directory cannot be read; all else is unknown then.
@@ -73,7 +79,9 @@ class PastRun:
     modelled: bool = False
     metric: MetricInfo | None = None
     found_w: tuple[float | None, ...] = ()
-    setting: tuple[float, ...] | None = field(default=None, metadata=CAP_W)
+    cap_w: tuple[float, ...] | None = None
+    knob: str = POWER_LIMIT.name
+    setting: str | None = None
     saved: Changes | None = None
     confidence: str | None = None
     why: str | None = None
@@ -103,7 +111,9 @@ def past_run(directory: str, result: ResultRead, state: str, why: str | None) ->
         modelled=emulated and not (result.node is not None and result.node.whole),
         metric=result.metric,
         found_w=() if device is None else tuple(gpu.cap_original_w for gpu in device.gpus),
-        setting=None if result.chosen is None else result.chosen.setting,
+        cap_w=None if result.chosen is None else result.chosen.cap_w or None,
+        knob=result.knob,
+        setting=None if result.chosen is None else _shown(result.chosen.setting, result.unit),
         saved=None if result.chosen is None else result.versus_baseline,
         confidence=None if result.progress is None else result.progress.confidence,
         why=None if is_sweep or result.chosen is not None else why or result.ended_because,
@@ -171,7 +181,7 @@ def saved(run: PastRun) -> str:
         return f"a sweep, {run.runs_left} runs left" if run.runs_left else "a sweep, complete"
     if not run.gpus and run.state != RUNNING:
         return f"not tuned: {run.why}"
-    if run.setting is None:
+    if run.cap_w is None and run.setting is None:
         if run.why != UNFINISHED:
             return f"no cap kept: {run.why}"
         return "nothing is decided yet" if run.state == RUNNING else "no cap kept: killed before anything was decided"
@@ -188,8 +198,14 @@ def _change(pct: float, stderr: float | None, sign: str) -> str:
     return f"{pct:{sign}.1f} ± {'?' if stderr is None else f'{stderr:.1f}'} %"
 
 
+def _shown(setting: Sequence[float | str], unit: str) -> str | None:
+    """Of another knob; `None` where there is none."""
+    shown = [one if isinstance(one, str) else f"{one:g} {unit}".rstrip() for one in setting]
+    return "/".join(dict.fromkeys(shown)) or None
+
+
 def _kept(run: PastRun) -> str:
-    if run.setting is None:
-        return "–"
-    found = [setting for setting in run.found_w if setting is not None]
-    return f"{common_caps(run.setting)} of {common_caps(found)}" if found else common_caps(run.setting)
+    if run.cap_w is None:
+        return run.setting or "–"
+    found = [limit_w for limit_w in run.found_w if limit_w is not None]
+    return f"{common_caps(run.cap_w)} of {common_caps(found)}" if found else common_caps(run.cap_w)

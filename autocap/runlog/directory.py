@@ -21,7 +21,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from autocap.errors import RunDirectoryError
-from autocap.events import Event
+from autocap.events import DeviceFound, Event
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import Sample
 from autocap.runlog.event_log import EVENTS, line_of, locked
 from autocap.runlog.output_directory import OutputDirectory, write
@@ -65,6 +66,7 @@ class RunDirectory:
         self._samples = samples
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
         self._flushed_s: float | None = None
+        self._knob = POWER_LIMIT
         self._waiting: list[Sample] = []  # since then: a hundred rows made at once cost less than one at a time
 
     @classmethod
@@ -112,7 +114,9 @@ class RunDirectory:
 
     def append(self, event: Event) -> None:
         """Add one event. Raises RunDirectoryError, once."""
-        self._attempt(EVENTS, lambda: write(self._events, line_of(event)))
+        if isinstance(event, DeviceFound):
+            self._knob = event.knob
+        self._attempt(EVENTS, lambda: write(self._events, line_of(event, self._knob)))
 
     def sample(self, sample: Sample) -> None:
         """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
@@ -168,13 +172,13 @@ class RunDirectory:
     def _write_row(self, sample: Sample) -> None:
         self._waiting.append(sample)
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
-            head = header(sample) if self._flushed_s is None else ""
+            head = header(sample, self._knob) if self._flushed_s is None else ""
             self._flushed_s = sample.t_s
             self._write_rows(zlib.Z_SYNC_FLUSH, head)
 
     def _write_rows(self, flush: int, head: str = "") -> None:
         waiting, self._waiting = self._waiting, []
-        text = head + "".join(map(row, waiting))
+        text = head + "".join(row(sample, self._knob) for sample in waiting)
         assert self._samples is not None  # samples are passed on only where they are to be recorded
         write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
@@ -219,18 +223,20 @@ def _drop_half_line(log: FileIO) -> None:
     log.seek(end)
 
 
-def header(sample: Sample) -> str:
-    """Column names of samples. Several devices have a total, power_w, and each its own: power_w_0, energy_j_0, …"""
+def header(sample: Sample, knob: Knob = POWER_LIMIT) -> str:
+    """Column names of samples. Several devices have a total, power_w, and each its own: power_w_0, energy_j_0, …; the
+    last is what another knob than the power limit is set to."""
     devices = len(sample.readings)
+    each = [*_COLUMNS, *([] if knob.is_power_limit else ["setting"])]
     if devices == 1:
-        of_devices = list(_COLUMNS)
+        of_devices = each
     else:
-        of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
+        of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in each]
     of_node = [] if sample.node is None else ["node_power_w", "node_read_t_s", "node_energy_j", "node_whole"]
     return ",".join(["t_s", *of_devices, "steps", "step_t_s", *of_node]) + "\n"
 
 
-def row(sample: Sample) -> str:
+def row(sample: Sample, knob: Knob = POWER_LIMIT) -> str:
     """One sample as a line of the file; nothing stands where something is unknown."""
     values: list[float | bool | None] = [sample.t_s]
     if len(sample.readings) != 1:
@@ -238,6 +244,8 @@ def row(sample: Sample) -> str:
         values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
     for reading in sample.readings:
         values += _OF_DEVICE(reading)
+        if not knob.is_power_limit:
+            values.append(reading.knob_value)
     values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
     if sample.node is not None:
         values += _OF_NODE(sample.node)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from autocap import registry
 from autocap.errors import RunDirectoryError
-from autocap.events import KINDS, Event, RunEnded
+from autocap.events import KINDS, DeviceFound, Event, RunEnded
+from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable, printable_json
@@ -38,9 +39,9 @@ _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the 
 logger = logging.getLogger(__name__)
 
 
-def line_of(event: Event) -> bytes:
-    """An event as one line."""
-    fields = encode(event)
+def line_of(event: Event, knob: Knob = POWER_LIMIT) -> bytes:
+    """An event as one line, in a run that turns that knob."""
+    fields = as_written(encode(event), knob)
     assert isinstance(fields, dict)
     return (printable_json({"event": event.logged_as, **fields}) + "\n").encode()
 
@@ -49,7 +50,8 @@ class EventLines:
     """The events that a log's lines hold, taken in piece by piece: without those that only a later version knows, and
     without damaged ones.
 
-    A tally that the next line supersedes is passed over. path: the log, for messages. say: is told what was left out.
+    A tally that the next line supersedes is passed over. What was turned is known once the devices were found. path:
+    the log, for messages. say: is told what was left out.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
@@ -58,6 +60,7 @@ class EventLines:
         self._lines = self._parsed = 0
         self._damaged = self._first_damaged = 0
         self._unknown: dict[str, int] = {}  # names of events, with how many there were
+        self._knob = POWER_LIMIT
 
     def take(self, piece: bytes) -> list[Event]:
         """The events of the lines that are whole by now. Raises InputRefused where there are too many in all."""
@@ -97,14 +100,16 @@ class EventLines:
                     f"{self._path} holds more than {_MOST_PARSED} events, the most that is read of a run"
                 )
             try:
-                event = _event(line)
+                event = _event(line, self._knob)
             except (ValueError, TypeError, KeyError):
                 self._damage(number)
                 continue
             if isinstance(event, str):
                 self._unknown[event] = self._unknown.get(event, 0) + 1
-            else:
-                found.append(event)
+                continue
+            if isinstance(event, DeviceFound):
+                self._knob = event.knob
+            found.append(event)
         self._lines += len(lines)
         return found
 
@@ -123,8 +128,9 @@ def load_plugin_events() -> None:
             logger.debug("the events of %s cannot be loaded", name, exc_info=True)
 
 
-def _event(line: bytes) -> Event | str:
-    """The event of a line; its name alone where nobody here knows it. Raises as `decode`."""
+def _event(line: bytes, knob: Knob = POWER_LIMIT) -> Event | str:
+    """The event of a line, in a run that turns that knob; its name alone where nobody here knows it. Raises as
+    `decode`."""
     entry = parse(line, _MOST_LINE)
     if not isinstance(entry, dict):
         raise ValueError("an event is written as an object")
@@ -133,7 +139,9 @@ def _event(line: bytes) -> Event | str:
         load_plugin_events()
     if name not in KINDS:
         return name
-    event: Event = decode(KINDS[name], entry)
+    if KINDS[name] is DeviceFound and isinstance(entry.get("knob"), dict):
+        knob = decode(Knob, entry["knob"])
+    event: Event = decode(KINDS[name], as_read(entry, knob))
     require_plausible(event)
     return event
 

@@ -33,7 +33,7 @@ def require_plausible(record: object) -> None:
 @cache
 def _names(kind: type) -> tuple[tuple[str, str], ...]:
     """Of each field its name, and what it is written under, which says its unit."""
-    return tuple((field.name, field.metadata.get("key", field.name)) for field in fields(kind))
+    return tuple((field.name, field.metadata.get("key") or field.name) for field in fields(kind))
 
 
 def _require(name: str, value: object) -> None:
@@ -62,7 +62,7 @@ def _plan(plan: SweepPlan) -> bool:
 
 
 _CHECKS: dict[type, Callable[..., bool]] = {
-    DeviceFound: lambda found: len(found.gpus) == len(found.original_w) > 0,
+    DeviceFound: lambda found: len(found.gpus) == len(found.original) > 0,
     CapSet: lambda event: bool(event.setting),
     PerGpuTried: lambda event: bool(event.setting),
     PerGpuDecided: lambda event: bool(event.setting),

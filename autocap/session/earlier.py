@@ -27,6 +27,7 @@ from autocap.events import (
     TrialEnded,
 )
 from autocap.events.settled import settled
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState, same_limits
@@ -203,7 +204,7 @@ def _in_utc(moment: str) -> str:
 class WarmStart:
     """The run that was named to begin from: what it is refused for, and what it gives. gpus: their models, in order.
     driver: its version, `None` where there is none or it was not recorded. node: the source of the machine's power,
-    `None` where energy was the devices' own.
+    `None` where energy was the devices' own. knob: that was turned.
     """
 
     path: Path
@@ -212,6 +213,7 @@ class WarmStart:
     driver: str | None
     earlier: Earlier
     node: str | None = None
+    knob: Knob = POWER_LIMIT
 
     def require_command(self, command: tuple[str, ...]) -> None:
         """Raises WarmStartRefused where that is another command than the earlier run's."""
@@ -225,6 +227,11 @@ class WarmStart:
             self._refuse("GPU model", ", ".join(self.gpus), ", ".join(gpus))
         if branch(device.driver) != branch(self.driver):
             self._refuse("driver", str(self.driver), str(device.driver))
+
+    def require_knob(self, knob: Knob) -> None:
+        """Raises WarmStartRefused where another one was turned, or had other values."""
+        if knob != self.knob:
+            self._refuse("knob", self.knob.name, knob.name if knob.name != self.knob.name else "one of other values")
 
     def require_node(self, node: str | None) -> None:
         """Raises WarmStartRefused where energy was that of another part of the machine, or another meter read it."""
@@ -263,6 +270,7 @@ def warm_start(path: Path) -> WarmStart:
         driver=found.driver if found else None,
         earlier=Earlier(curves=(curve,)),
         node=metered.source if metered else None,
+        knob=found.knob if found else POWER_LIMIT,
     )
 
 

@@ -11,15 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from autocap import __version__
 from autocap.devices.base import Device
 from autocap.events import ASKED, JOB_ENDED, Decided, Event, Remembered, RunStarted, Tally
 from autocap.job.invoking_user import InvokingUser
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import SensorInfo
 from autocap.runlog.memory.entry import FORMAT, Entry, Setup, key_of, shortened, with_curve
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore, default_place
 from autocap.session.earlier import Earlier, branch, curve_of
-from autocap.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Recalled:
     earlier: Earlier
 
     def event(self, t_s: float, setting: float | None) -> Remembered:
-        """cap_w: the best of the caps that the run may try, as `Earlier.best_w` has it."""
+        """setting: the best of those that the run may try, as `Earlier.best_w` has it."""
         return Remembered(t_s=t_s, key=self.key, runs=self.runs, age_s=self.age_s, setting=setting)
 
 
@@ -62,12 +63,17 @@ class JobMemory:
             return None
         return None if place is None or job is None else cls(job=job, store=MemoryStore(place))
 
-    def recall(self, device: Device, node: str | None) -> Recalled | None:
+    def recall(self, device: Device, node: str | None, knob: Knob = POWER_LIMIT) -> Recalled | None:
         """What is remembered of the job on these devices; `None` for nothing. node: the source of the machine's
-        power."""
+        power. knob: that is turned."""
         gpus = tuple(sorted(gpu.name for gpu in device.gpus))
         self._setup = Setup(
-            kind=device.kind, emulated=device.emulated, gpus=gpus, driver=branch(device.driver), node=node
+            kind=device.kind,
+            emulated=device.emulated,
+            gpus=gpus,
+            driver=branch(device.driver),
+            node=node,
+            knob=None if knob.is_power_limit else knob,
         )
         self._sensor = device.sensor
         entry = self.store.read(self._key)

@@ -5,7 +5,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from autocap.events import ProgressFound
+from autocap.events import DeviceFound, ProgressFound
+from autocap.knobs import Knob
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
 from autocap.reports.prometheus.metrics import METRICS
@@ -18,15 +19,19 @@ NAMES = {metric.name for metric in METRICS}
 
 
 def served() -> dict[str, set[str]]:
-    """The labels of each metric that is served at the end of a whole run, or of one whose iterations a proxy counts."""
-    found = {}
-    for confidence in ("high", "low"):
+    """The labels of each metric that is served at the end of a whole run, or of one whose iterations a proxy counts, or
+    that has only begun with another knob."""
+    found, mode = dict[str, set[str]](), Knob(name="mode", values=(0, 1), faster=None)
+    turned = [replace(one, knob=mode, original=(1.0,)) for one in whole_log() if isinstance(one, DeviceFound)]
+    for confidence, log in (("high", whole_log()), ("low", whole_log()), ("", turned)):
         exporter = Exporter()
-        for event in whole_log():
+        for event in log:
             known = isinstance(event, ProgressFound)
             exporter.event(replace(event, confidence=confidence) if known else event)  # type: ignore[type-var]
         for t_s in (1.0, 2.0):
-            exporter.sample(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=150.0, requested_w=200.0),)))
+            exporter.sample(
+                Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=150.0, requested_w=200.0, knob_value=1.0),))
+            )
         samples = [sample for family in exporter.collect() for sample in family.samples]
         found |= {sample.name: set(sample.labels) for sample in samples}
     return found

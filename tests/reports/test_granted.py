@@ -57,9 +57,9 @@ def test_what_a_job_leaves_to_a_budget_that_goes_on_is_one_plain_sentence() -> N
     kind = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
     gpus = tuple(GpuInfo(index=place, uuid=f"GPU-{place}", name="x", cap_range=kind) for place in range(2))
     lines = told([
-        events.DeviceFound(t_s=0.0, kind="nvml", emulated=False, gpus=gpus, original_w=(260.0, 250.0)),
-        *(events.LimitRestored(t_s=9.0, uuid=gpu.uuid, final_w=150.0, restored=None) for gpu in gpus),
-        events.LimitRestored(t_s=9.0, uuid="of another node", final_w=None, restored=None),
+        events.DeviceFound(t_s=0.0, kind="nvml", emulated=False, gpus=gpus, original=(260.0, 250.0)),
+        *(events.LimitRestored(t_s=9.0, uuid=gpu.uuid, final=150.0, restored=None) for gpu in gpus),
+        events.LimitRestored(t_s=9.0, uuid="of another node", final=None, restored=None),
     ])  # fmt: skip
     said = "the budget goes on: it gives each GPU up to 150 W now, and puts 260 W/250 W back when it ends"
     assert lines[1:] == [said]

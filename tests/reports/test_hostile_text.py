@@ -41,7 +41,7 @@ from tests.sweep.test_sweep import logged as logged_sweep
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\r\n\u2028[bold]\ud800-\udcff\x7f"
 SHOWN = printable(HOSTILE)
-KEPT = {"metric", "mode", "t_s"}  # fields without which there would be no report
+KEPT = {"knob", "metric", "mode", "t_s"}  # fields without which there would be no report
 
 
 def hostile(value: Any) -> Any:

@@ -36,7 +36,7 @@ DECIDED = Decided(
 )
 SEARCHED: list[Event] = [
     STARTED,
-    DeviceFound(t_s=0.1, kind="simulated", emulated=True, gpus=GPUS, original_w=(260.0, 260.0)),
+    DeviceFound(t_s=0.1, kind="simulated", emulated=True, gpus=GPUS, original=(260.0, 260.0)),
     StateEntered(t_s=1.0, state=State.BASELINE),
     BaselineMeasured(t_s=20.0, measurement=BASELINE),
     StateEntered(t_s=20.0, state=State.SEARCHING),

@@ -15,7 +15,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autocap.cli import main
-from autocap.events import Decided, Event, State, TrialStarted
+from autocap.events import CapSet, Decided, Event, State, TrialStarted
+from autocap.knobs import Knob
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli, cli
@@ -94,10 +95,20 @@ def test_until_something_is_decided_nothing_is_expected(exporter: Exporter, port
     assert scrape(port)["autocap_expected_energy_saving_ratio"][0][1] > 0
 
 
+def test_another_knob_is_served_by_its_value_and_never_as_watts(
+    exporter: Exporter, port: int, log: list[Event]
+) -> None:
+    clock = Knob.stepped("clock", 600, 1500, 300, unit="MHz")
+    fed(exporter, [STARTED, replace(log[1], knob=clock, original=(4.0,)), CapSet(t_s=2.0, setting=(2.0,))])
+    ((labels, value),) = scrape(port)["autocap_setting"]
+    assert (labels["knob"], labels["unit"], value) == ("clock", "MHz", 900.0)
+    assert "autocap_cap_watts" not in scrape(port)
+
+
 def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(exporter, port, log) -> None:
     found = log[1]
     gpus = (found.gpus[0], replace(found.gpus[0], index=1, uuid="GPU-other"))
-    fed(exporter, [STARTED, replace(found, emulated=False, gpus=gpus, original_w=(260.0, 250.0))])
+    fed(exporter, [STARTED, replace(found, emulated=False, gpus=gpus, original=(260.0, 250.0))])
     assert [value for _, value in scrape(port)["autocap_cap_watts"]] == [260.0, 250.0]
     assert "autocap_power_watts" not in scrape(port)
     for t_s in (1.0, 2.0):
@@ -158,7 +169,7 @@ def test_a_client_that_sends_or_reads_slowly_is_closed_in_time(port: int, log: l
     found = log[1]
     long = "GPU-" * 200  # a thousand such names are more than a socket holds
     many = tuple(replace(found.gpus[0], index=i, uuid=f"{long}{i}") for i in range(1000))
-    fed(exporter, [STARTED, replace(found, gpus=many, original_w=(250.0,) * 1000)])
+    fed(exporter, [STARTED, replace(found, gpus=many, original=(250.0,) * 1000)])
     began_s = time.monotonic()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -63,9 +63,9 @@ def held() -> Shown:
 def runs() -> Shown:
     events = told()
     row = past_run("autocap-runs/20260101T000000Z-7", read_result(present_run(Path(), events).result), FINISHED, None)
-    young = replace(row, directory="autocap-runs/young", state=RUNNING, setting=None, saved=None, why=UNFINISHED)
+    young = replace(row, directory="autocap-runs/young", state=RUNNING, cap_w=None, saved=None, why=UNFINISHED)
     none = replace(
-        row, directory="autocap-runs/none", setting=None, saved=None, why="not better beyond its error: eds 0.998"
+        row, directory="autocap-runs/none", cap_w=None, saved=None, why="not better beyond its error: eds 0.998"
     )
     odd = PastRun(directory="autocap-runs/odd", trouble="autocap-runs/odd/events.jsonl is a named pipe; pass a file")
     return _text(run_list.document([young, row, none, odd], Path("autocap-runs")))

@@ -1,12 +1,14 @@
 """A run's status, and the view of it, from the events of a simulated job."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from autocap import events
 from autocap.events import Event, State
+from autocap.knobs import Knob
 from autocap.records import Reading, Sample
 from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
@@ -72,7 +74,7 @@ def test_without_samples_draw_and_pace_come_from_the_totals(log: list[Event]) ->
 def test_samples_give_each_device_its_draw_limit_and_energy(log: list[Event]) -> None:
     found = log[1]
     assert isinstance(found, events.DeviceFound)
-    two = events.DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=found.gpus * 2, original_w=(260.0, 260.0))
+    two = events.DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=found.gpus * 2, original=(260.0, 260.0))
     status = status_after([STARTED, two])
     for t_s in (1.0, 2.0, 3.0):
         readings = tuple(Reading(t_s=t_s, power_w=watts, requested_w=cap_w) for watts, cap_w in ((100, 200), (50, 210)))
@@ -88,3 +90,10 @@ def test_with_more_trials_than_room_the_newest_are_shown(log: list[Event]) -> No
     text = "\n".join(shown(status, most=8))
     assert f"{newest.cost:.4f}" in text
     assert "baseline" in text
+
+
+def test_another_knob_is_shown_as_it_is_set_and_not_by_the_power_limit() -> None:
+    status, found = Status(), next(event for event in whole_log() if isinstance(event, events.DeviceFound))
+    status.event(replace(found, original=(3.0,), knob=Knob(name="mode", values=(0, 1, 2), faster=None)))
+    status.sample(Sample(t_s=1.0, readings=(Reading(t_s=1.0, power_w=120.0, requested_w=260.0, knob_value=1.0),)))
+    assert status.settings == (2.0,)

@@ -39,7 +39,7 @@ STARTED = replace(
     strategy="linear",
     strategy_options=(events.OptionValue(name="points", value=5),),
 )
-FOUND = events.DeviceFound(t_s=0.1, kind="emulated", emulated=True, gpus=(GPU,), original_w=(260.0,))
+FOUND = events.DeviceFound(t_s=0.1, kind="emulated", emulated=True, gpus=(GPU,), original=(260.0,))
 # The search took 100 iterations at 110 J and 1.1 s, beyond the baseline's 100 J and 1 s.
 TALLY = events.Tally(
     t_s=600.0,
@@ -76,7 +76,7 @@ WHOLE: list[Event] = [
     KEPT,
     events.StateEntered(t_s=150.0, state=State.HOLDING),
     TALLY,
-    events.LimitRestored(t_s=601.0, uuid="GPU-1", final_w=260.0, restored=True),
+    events.LimitRestored(t_s=601.0, uuid="GPU-1", final=260.0, restored=True),
     events.RunEnded(t_s=602.0, ended_because="the command ended", exit_status=0),
 ]
 
@@ -293,7 +293,7 @@ def test_predictions_extend_the_front_but_beat_nothing_that_was_measured() -> No
 
 
 def test_a_failed_trial_names_its_cap_for_every_device() -> None:
-    two = replace(FOUND, gpus=(GPU, replace(GPU, index=1, uuid="GPU-2")), original_w=(260.0, None))
+    two = replace(FOUND, gpus=(GPU, replace(GPU, index=1, uuid="GPU-2")), original=(260.0, None))
     summary = summarise([STARTED, two, events.TrialEnded(t_s=4.0, trial=Trial(setting=150.0, state=TrialState.FAILED))])
     assert (summary.trials[0].setting, summary.trials[0].measurement) == ((150.0, 150.0), None)
 

@@ -39,7 +39,7 @@ EVENTS: dict[str, list[Event]] = {}  # of each summary here
 def _summary(events: list[Event], name: str) -> Summary:
     """Of a run that put its limits back as it ended."""
     gpus = [gpu for event in events if isinstance(event, DeviceFound) for gpu in event.gpus]
-    back = [LimitRestored(t_s=events[-1].t_s, uuid=gpu.uuid, final_w=260.0, restored=True) for gpu in gpus]
+    back = [LimitRestored(t_s=events[-1].t_s, uuid=gpu.uuid, final=260.0, restored=True) for gpu in gpus]
     EVENTS[name] = events = [*events[:-1], *back, events[-1]]
     return replace(summarise(events), started_at=name)
 

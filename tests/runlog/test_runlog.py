@@ -53,7 +53,7 @@ EVENTS: list[Event] = [
             events.OptionValue(name="seed", value=None),
         ),
     ),
-    events.DeviceFound(t_s=0.1, kind="emulated", emulated=True, gpus=(GPU,), original_w=(None,)),
+    events.DeviceFound(t_s=0.1, kind="emulated", emulated=True, gpus=(GPU,), original=(None,)),
     events.ProgressFound(t_s=2.0, kind="steps", confidence="high"),
     events.StateEntered(t_s=3.0, state=State.BASELINE),
     events.BaselineMeasured(t_s=20.0, measurement=replace(MEASUREMENT, setting=(260.0,))),
@@ -90,7 +90,7 @@ EVENTS: list[Event] = [
     ),
     events.ProgramFound(t_s=61.0, name="python", program="/home/ada/venv/bin/python", plain="/usr/bin/python"),
     events.Warned(t_s=61.0, text="careful\nof lines"),
-    events.LimitRestored(t_s=62.0, uuid="GPU-1", final_w=260.0, restored=True),
+    events.LimitRestored(t_s=62.0, uuid="GPU-1", final=260.0, restored=True),
     events.RunEnded(t_s=63.0, ended_because="the command ended", exit_status=0),
 ]
 OF_NODE: list[Event] = [
@@ -261,7 +261,9 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         *("t_s", "power_w", "read_t_s", "energy_j", "beside_j", "requested_w", "enforced_w", "sm_clock_hz"),
         *("cap_binding", "throttled", "utilisation", "temperature_c", "steps", "step_t_s"),
     ]
-    assert {field.name for field in fields(Reading)} - {"t_s"} <= set(first), "every field of a reading has a column"
+    assert {field.name for field in fields(Reading)} - {"t_s", "knob_value"} <= set(first), (
+        "every field of a reading has a column"
+    )
     assert (first["t_s"], first["power_w"], first["read_t_s"]) == ("1", "150.25", "0.99")
     assert (first["energy_j"], first["throttled"], first["steps"], first["step_t_s"]) == ("", "0", "7", "0.5")
     assert second["power_w"] == ""

@@ -26,7 +26,7 @@ from tests.doubles.logs import STARTED
 COMMAND = ("python", "train.py")
 DEVICE = SimulatedDevice(VirtualClock(), SimulatedJob(profile=load("tesla-v100/resnet50")))
 FOUND = events.DeviceFound(
-    t_s=0.1, kind="simulated", emulated=True, gpus=DEVICE.gpus, original_w=(300.0,), driver="550.54.15"
+    t_s=0.1, kind="simulated", emulated=True, gpus=DEVICE.gpus, original=(300.0,), driver="550.54.15"
 )
 BASELINE = events.BaselineMeasured(t_s=20.0, measurement=measurement(cap_w=300.0))
 COMPLETE = trial_of(measurement(cap_w=200.0), 0.9)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autocap import __version__
 from autocap.plugins.recur.events import scaled
 from autocap.plugins.recur.history import Outcome, Recurrence
 from autocap.plugins.recur.policy import Belief, Saved, belief, cheapest, more, saved
@@ -16,7 +17,6 @@ from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style
 from autocap.reports.rendering import Presentation
 from autocap.reports.wording.run import EMULATED
-from autocap.version import __version__
 from autocap.wire.codec import encode
 from autocap.wire.json_lines import Json
 

@@ -20,11 +20,12 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Changes, Summary, Totals
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.numbers import with_unit
 from autocap.runlog.event_log import EventTail
 
 EVERY_S = 1.0  # so often at most is logged where the run stands
 PREFIX, EMULATED = "autocap/", "emulated/"
+_CAP = "cap_w"  # what a name ends with that stands for a setting
 PHASES = tuple(State)  # a phase is logged as its place in this order
 _TOLD = events.StateEntered | events.CapSet | events.Tally | events.LimitRestored
 
@@ -66,8 +67,13 @@ class Rows:
                 "device": device.kind,
                 "gpus": ", ".join(gpu.name for gpu in device.gpus),
                 "emulated_power": device.emulated,  # a store of files has a folder `emulated`
-                "found_w": max((limit_w for limit_w in device.original_w if limit_w is not None), default=None),
             }
+            highest = max((setting for setting in device.original if setting is not None), default=None)
+            if device.knob.is_power_limit:
+                found["found_w"] = highest
+            else:
+                found |= {"knob": device.knob.name, "unit": device.knob.unit}
+                found["found_setting"] = None if highest is None else device.knob.bare(highest)
         found["phases"] = ", ".join(f"{place} {phase}" for place, phase in enumerate(PHASES))
         return {f"{PREFIX}{name}": value for name, value in found.items() if value is not None}
 
@@ -121,17 +127,24 @@ class Rows:
             words = {"headline": self._status.headline, "verdict": wording.outcome(summary)}
             words["ended_because"] = summary.ended_because
             if summary.chosen is not None:
-                words["kept"] = f"{common_caps(summary.chosen.setting)} W"
+                words["kept"] = with_unit(summary.chosen.setting, summary.knob)
         named = {self._key(name): text for name, text in words.items()}
         return Result(row=self._row(numbers), words=named, killed=not self.over)
 
     def _row(self, numbers: Mapping[str, float | None]) -> Row:
         known = {
             self._key(name): float(value)
-            for name, value in numbers.items()
+            for name, value in map(self._of_knob, numbers, numbers.values())
             if value is not None and math.isfinite(value)
         }
         return Row(t_s=self._t_s, unix_s=self._began_unix_s + self._t_s, numbers=known)
+
+    def _of_knob(self, name: str, number: float | None) -> tuple[str, float | None]:
+        """Of another knob than the power limit its value stands where a cap does, under a name without watts."""
+        knob = self._status.knob
+        if knob.is_power_limit or number is None or not name.endswith(_CAP):
+            return name, number
+        return f"{name.removesuffix(_CAP)}setting", knob.value(number)
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}{EMULATED if self._status.emulated else ''}{name}"

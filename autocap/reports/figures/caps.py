@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.events import Event, Predicted
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Cost
 from autocap.reports.figures.layout import spanning
@@ -45,6 +46,7 @@ class Curve:
     minimised. measured: the baseline's among them. kept: the cap that
     the search came to, `None` where there is none; of it energy and time are known, of a run's against its own
     interleaved windows. front: time and energy of the caps that none beats in both, by rising time, shape (n, 2).
+    knob: whose settings these are.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Curve:
     predicted: tuple[CapCosts, ...] = ()
     kept: CapCosts | None = None
     front: Floats
+    knob: Knob = POWER_LIMIT
 
 
 def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
@@ -75,6 +78,7 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
         predicted=costs_predicted(predicted.caps if predicted else (), summary.baseline, metrics),
         kept=_kept(summary),
         front=front_of(summary.pareto[:_MOST_TRIALS]),
+        knob=summary.knob,
     )
 
 
@@ -122,7 +126,8 @@ def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> tuple[
     """One curve: a panel each for energy, time and the metric that was asked for, and a picture of the other metrics.
     Several: a panel each, its metrics together. note, of: as in `tradeoff`."""
     caption = f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors."
-    known = Picture(name="caps", title="What each cap costs", caption=caption, panels=(), note=note)
+    title = curves[0].knob.said("What each cap costs")
+    known = Picture(name="caps", title=title, caption=caption, panels=(), note=note)
     if len(curves) > 1:
         return (replace(known, panels=tuple(_of_curve(curve) for curve in curves), columns=2),)
     (curve,) = curves
@@ -173,7 +178,10 @@ def _of_curve(curve: Curve) -> Plot:
 
 
 def _plot(name: str, curve: Curve, marks: Sequence[Mark]) -> Plot:
-    x = spanning("cap, W", [np.array([np.mean(one.setting) for one in (*curve.measured, *curve.predicted)])])
+    knob, settings = curve.knob, [float(np.mean(one.setting)) for one in (*curve.measured, *curve.predicted)]
+    x = spanning(", ".join(filter(None, (knob.short, knob.unit_shown))), [np.array(settings)])
+    if not knob.is_power_limit:
+        x = replace(x, names=tuple((place, knob.bare(place)) for place in sorted({*settings} & {*knob.settings})))
     one = Line(name=None, style=_ONE, x=np.array([x.low, x.high]), y=np.ones(2))
     y = spanning("over the baseline's", _extent(marks), around=1.0)
     return Plot(title=name, x=x, y=y, marks=(one, *marks))
@@ -197,7 +205,11 @@ def _series(some: Sequence[CapCosts], name: str) -> tuple[Floats, Floats, Floats
 def tradeoff(curves: Sequence[Curve], note: str, *, of: str = "iteration", kept: str = "kept, confirmed") -> Picture:
     """One panel for each network or GPU set. note: as in Picture. of: what time and energy are of. kept: what the cap
     that was kept is called."""
-    shown = ", the caps beside their points, watts" if any(len(curve.measured) > 1 for curve in curves) else ""
+    knob = curves[0].knob
+    beside = ", the caps beside their points, watts"
+    if not knob.is_power_limit:
+        beside = f", the settings of the {knob.name} beside their points{knob.unit_shown and f', {knob.unit_shown}'}"
+    shown = beside if any(len(curve.measured) > 1 for curve in curves) else ""
     remark = " Rings are predicted, not measured." if any(curve.predicted for curve in curves) else ""
     return Picture(
         name="tradeoff",
@@ -217,15 +229,15 @@ def _panel(curve: Curve, of: str, kept: str) -> Plot:
     front = [Line(name="Pareto front", style=_FRONT, x=curve.front[:, 0], y=curve.front[:, 1])]
     predicted = [one for one in curve.predicted if one.setting not in known]
     groups = (("predicted", _PREDICTED, predicted), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
-    marks = [_points(name, style, some) for name, style, some in groups if some]
+    marks = [_points(name, style, some, curve.knob) for name, style, some in groups if some]
     if curve.kept is not None:
-        marks.append(_points(kept, _KEPT, [curve.kept], labelled=False))
+        marks.append(_points(kept, _KEPT, [curve.kept], curve.knob, labelled=False))
     x = spanning(f"time per {of} / baseline's", [ends for p in marks for ends in _reach(p.x, p.x_error)])
     y = spanning(f"energy per {of} / baseline's", _extent(marks))
     return Plot(title=curve.name or None, x=x, y=y, marks=(*front, *_iso_lines(curve, x, y), *marks), share=1.0)
 
 
-def _points(name: str, style: Style, some: Sequence[CapCosts], *, labelled: bool = True) -> Points:
+def _points(name: str, style: Style, some: Sequence[CapCosts], knob: Knob, *, labelled: bool = True) -> Points:
     measured = name != "predicted"
     (_, x, x_error), (_, y, y_error) = _series(some, TIME), _series(some, ENERGY)
     return Points(
@@ -235,7 +247,7 @@ def _points(name: str, style: Style, some: Sequence[CapCosts], *, labelled: bool
         y=y,
         x_error=x_error if measured else None,
         y_error=y_error if measured else None,
-        labels=tuple(cap_label(one.setting) for one in some) if measured and labelled else (),
+        labels=tuple(cap_label(one.setting, knob) for one in some) if measured and labelled else (),
     )
 
 
@@ -267,7 +279,7 @@ def _worth_one(curve: Curve, name: str, time: Floats) -> Floats:
     return np.ones_like(time)
 
 
-def cap_label(setting: Sequence[float]) -> str:
+def cap_label(setting: Sequence[float], knob: Knob) -> str:
     """`160`, or `100–160` where devices have caps of their own."""
     low, high = min(setting), max(setting)
-    return f"{low:g}" if low == high else f"{low:g}–{high:g}"
+    return knob.bare(low) if low == high else f"{knob.bare(low)}–{knob.bare(high)}"

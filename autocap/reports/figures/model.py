@@ -88,12 +88,14 @@ Mark = Line | Band | Points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis says and what it spans. log: of an x axis, that equal lengths are equal ratios."""
+    """What an axis says and what it spans. log: of an x axis, that equal lengths are equal ratios. names: of an x axis
+    on which there is nothing but these places, each with its name."""
 
     label: str
     low: float
     high: float
     log: bool = False
+    names: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

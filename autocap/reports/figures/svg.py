@@ -126,13 +126,17 @@ def _y_ticks(plot: Plot, height: float) -> list[float]:
     return ticks(plot.y, max(2, int(height / _PER_Y_TICK)))
 
 
-def _x_ticks(axis: Axis, width: float) -> list[float]:
-    return ticks(axis, max(2, int(width / _PER_X_TICK)))
+def _x_ticks(axis: Axis, width: float) -> dict[float, str]:
+    """Their labels by place."""
+    if axis.names:
+        return dict(axis.names)
+    places = ticks(axis, max(2, int(width / _PER_X_TICK)))
+    return dict(zip(places, tick_labels(places), strict=True))
 
 
 def _overhang(axis: Axis, width: float) -> float:
     """The room that a number at the right end of an axis about so wide needs beyond it."""
-    return max(8.0, max(map(ink.text_width, tick_labels(_x_ticks(axis, width))), default=0.0) / 2 + 1)
+    return max(8.0, max(map(ink.text_width, _x_ticks(axis, width).values()), default=0.0) / 2 + 1)
 
 
 def _head(plot: Plot, x: float, top: float, width: float, *, keyed: bool) -> _Drawn:
@@ -217,10 +221,10 @@ def _plot(panel: Plot, box: Box, name: str) -> list[str]:
 
 def _x_axis(axis: Axis, box: Box) -> list[str]:
     """Numbers along an axis, and what they are."""
-    places = _x_ticks(axis, box.right - box.left)
+    named = _x_ticks(axis, box.right - box.left)
     frame = _Frame(box=box, x=axis, y=Axis(label="", low=0, high=1))
     out = [ink.rule("axis", box.left, box.bottom, box.right, box.bottom)]
-    for x, label in zip(frame.at_x(np.array(places)).tolist(), tick_labels(places), strict=True):
+    for x, label in zip(frame.at_x(np.array(list(named))).tolist(), named.values(), strict=True):
         out.append(ink.rule("axis", x, box.bottom, x, box.bottom + 4))
         out.append(ink.text(x, box.bottom + _TICK, label, anchor="middle"))
     out.append(ink.text(box.right, box.bottom + _TICK + _AXIS_LABEL, axis.label, kind="quiet", anchor="end"))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autocap.events import BaselineMeasured, Decided, Event, State, TrialEnded, TrialStarted
 from autocap.events.settled import settled
+from autocap.knobs import Knob
 from autocap.records import Measurement, TrialState
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import (
@@ -108,43 +109,48 @@ def _timeline(
     return Picture(
         name=name,
         title=title,
-        caption=_caption(gpus, samples.notes, tried=bool(summary.trials), valued=bool(values)),
+        caption=_caption(summary, gpus, samples.notes, valued=bool(values)),
         panels=(
-            Rows(x=clock.axis, rows=tuple(_rows(summary.states, events, clock))),
+            Rows(x=clock.axis, rows=tuple(_rows(summary, events, clock))),
             _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
             *values,
-            _periods(events, samples, inside, clock),
+            _periods(summary.knob, events, samples, inside, clock),
         ),
         one_x=True,
         note=note,
     )
 
 
-def _caption(gpus: int, notes: Sequence[str], *, tried: bool, valued: bool) -> str:
+def _caption(summary: Summary, gpus: int, notes: Sequence[str], *, valued: bool) -> str:
     sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
     if gpus > 1:
         sentences.append(f"Power and limits are the sums of {gpus} devices.")
-    if tried:
-        sentences.append(
-            "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
-        )
+    if summary.trials:
+        tried = "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
+        sentences.append(summary.knob.said(tried))
     if valued:
         sentences.append("Below is what a kilowatt-hour cost or emitted; at a point on it the caps followed.")
     sentences.append("A point at the bottom is the mean of a window as long as its bar, with its standard error.")
     return " ".join([*sentences, *(f"Of the samples: {note}." for note in notes)])
 
 
-def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -> Iterator[Row]:
+def _rows(summary: Summary, events: Sequence[Event], clock: _Clock) -> Iterator[Row]:
+    knob = summary.knob
     for state in State:
-        bars = tuple(_bar(span.start_s, span.end_s, clock) for span in states if span.name == state)
+        bars = tuple(_bar(span.start_s, span.end_s, clock) for span in summary.states if span.name == state)
         if bars and state is not State.DONE:
             yield Row(name=state.lower(), style=_STATE, bars=tuple(bar for bar in bars if bar is not None))
     trials = [
-        _bar(start_s, end.t_s, clock, hollow=end.trial.state is not TrialState.COMPLETE, label=f"{end.trial.setting:g}")
+        _bar(
+            *(start_s, end.t_s, clock),
+            hollow=end.trial.state is not TrialState.COMPLETE,
+            label=knob.bare(end.trial.setting),
+        )
         for start_s, end in _trials(events)
     ]
     if trials:
-        yield Row(name="trials, W", style=_TRIAL, bars=tuple(bar for bar in trials if bar is not None))
+        name = ", ".join(filter(None, ("trials", knob.unit_shown)))
+        yield Row(name=name, style=_TRIAL, bars=tuple(bar for bar in trials if bar is not None))
 
 
 def _bar(start_s: float, end_s: float, clock: _Clock, *, hollow: bool = False, label: str = "") -> Bar | None:
@@ -182,7 +188,7 @@ def _power(samples: Samples, inside: Bools, clock: _Clock, label: str) -> Plot:
     return Plot(title=None, x=clock.axis, y=spanning(label, tops, low=0.0), marks=tuple(marks), share=1.6)
 
 
-def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _Clock) -> Plot:
+def _periods(knob: Knob, events: Sequence[Event], samples: Samples, inside: Bools, clock: _Clock) -> Plot:
     """The time per iteration of every window, and, where steps are counted, between counts."""
     x, period_s = _step_times(samples.steps[inside], samples.step_t_s[inside])
     marks: list[Mark] = []
@@ -194,7 +200,11 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
         ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),
         ("trial ended early", _PRUNED, [trial.measurement for trial in trials if trial.state is TrialState.PRUNED]),
-        ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.setting is not None]),
+        (
+            knob.said("kept cap"),
+            _KEPT,
+            [event.measurement for event in all_of(Decided, events) if event.setting is not None],
+        ),
     )
     for name, style, measured in windows:
         shown = [m for m in measured[-_MOST_TRIALS:] if m and clock.start_s <= _middle_s(m) <= clock.end_s]

@@ -19,6 +19,7 @@ from autocap.events import (
     TrialStarted,
 )
 from autocap.events.settled import settled
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.energy import EnergyMeter, gpus_power_w, node_power_w
 from autocap.records import Sample, TrialState
 from autocap.reports.document import Table
@@ -34,7 +35,7 @@ class Status:
 
     state: `None` before the first. started, device, progress, trial, decided: what was announced last; trial: the one
     under way, decided: the end of the search that goes on.
-    settings: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
+    settings: what each device is set to. power_w: draw of each, watts; without samples `None`.
     energies_j: what each has used since the first sample, joules. total_w: draw of all devices, watts: the present one,
     or the mean between the last two tallies. node_w: draw of the whole machine, where that counts. period_s: seconds
     per iteration between the last two tallies that counted any. tally: the last. version: grows with every event.
@@ -63,6 +64,11 @@ class Status:
         self._search_began = 0  # of the events, the first of the search that goes on
         self._tried = 0  # in the search that goes on
         self._expected: int | None = None  # trials, in all of it
+
+    @property
+    def knob(self) -> Knob:
+        """What is turned, as far as is known."""
+        return POWER_LIMIT if self.device is None else self.device.knob
 
     @property
     def emulated(self) -> bool:
@@ -146,7 +152,7 @@ class Status:
         match event:
             case events.RunStarted():
                 self.started = event
-            case events.DeviceFound(original_w=original_w):
+            case events.DeviceFound(original=original_w):
                 self.device, self.settings = event, original_w
                 self._meters = tuple(EnergyMeter() for _ in event.gpus)
                 self.energies_j = (0.0,) * len(event.gpus)
@@ -154,7 +160,7 @@ class Status:
                 self._enter(state)
             case events.CapSet(setting=settings):
                 self.settings = settings
-            case events.LimitRestored(uuid=uuid, final_w=final_w):
+            case events.LimitRestored(uuid=uuid, final=final_w):
                 self._put_back(uuid, final_w)
             case events.ProgressFound():
                 self.progress = event
@@ -171,7 +177,9 @@ class Status:
         """Take in one sample: the present draw, limits and energy."""
         readings = sample.readings
         self.power_w = tuple(reading.power_w for reading in readings)
-        self.settings = tuple(reading.requested_w for reading in readings)
+        knob = self.knob
+        values = (one.requested_w if knob.is_power_limit else one.knob_value for one in readings)
+        self.settings = tuple(map(knob.setting_or_none, values))
         self.total_w, self.node_w = gpus_power_w(sample), node_power_w(sample)
         for meter, reading in zip(self._meters, readings, strict=False):
             meter.add(Sample(t_s=sample.t_s, readings=(reading,)))

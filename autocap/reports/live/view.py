@@ -14,7 +14,7 @@ from autocap.printing import spelled
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
 from autocap.reports.text import folded, table_lines
-from autocap.reports.wording.numbers import change, common_caps
+from autocap.reports.wording.numbers import change, with_unit
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, mark
 from autocap.text import printable
 
@@ -58,10 +58,10 @@ class View:
 def _now(status: Status, t_s: float) -> list[str]:
     """The present state, in parts."""
     label = " (emulated)" if status.emulated else ""
-    known = [setting for setting in status.settings if setting is not None]
+    known, knob = [setting for setting in status.settings if setting is not None], status.knob
     return [
         f"autocap {status.state or 'starting'}",
-        f"cap {common_caps(known)} W" if known else "cap –",
+        f"{knob.short} {with_unit(known, knob) if known else '–'}",
         f"draw {'–' if status.total_w is None else f'{status.total_w:.0f} W'}{label}",
         *([] if status.node_w is None else [f"node {status.node_w:.0f} W"]),
         _pace(status),
@@ -94,7 +94,11 @@ def _search(status: Status) -> list[RenderableType]:
         return [Text("paused: the job does not train now")]
     if status.trial is None and status.state is not State.CONFIRMING:
         return []
-    what = "confirming the best cap" if status.trial is None else f"trying {status.trial.setting:g} W"
+    what = (
+        status.knob.said("confirming the best cap")
+        if status.trial is None
+        else f"trying {status.knob.text(status.trial.setting)}"
+    )
     share, line = status.searched, Table.grid(padding=(0, 1))
     cells: list[RenderableType] = [Text("search")]
     if share is not None:
@@ -119,22 +123,21 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     """What is to be gained per iteration: by the cap that is kept, or, until then, by the best trial."""
     metric, decided = summary.metric.name, status.decided
     if decided is not None and decided.setting is None:
-        return ["expected: nothing; no cap is kept, the limit found on arrival is back"]
+        return [summary.knob.said("expected: nothing; no cap is kept, the limit found on arrival is back")]
     versus = summary.versus_baseline
     if decided is not None and versus is not None and summary.chosen is not None:
         energy = change(versus.energy_pct, versus.energy_stderr_pct)
         time = change(versus.time_pct, versus.time_stderr_pct)
         sure = "confirmed" if summary.chosen.confirmed else "not confirmed"
-        at_cap = (
-            f"expected at {common_caps(summary.chosen.setting)} W, {sure}: energy {energy}, time {time}{mark(summary)}"
-        )
+        held = with_unit(summary.chosen.setting, summary.knob)
+        at_cap = f"expected at {held}, {sure}: energy {energy}, time {time}{mark(summary)}"
         of_metric = f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}"
         return [at_cap] if metric == "energy" else [at_cap, of_metric]
     best = status.best
     if best is None:
         return []
     changed = change(100 * (best.cost - 1), 100 * best.cost_stderr)
-    return [f"at {common_caps(best.setting)} W, the best so far: {metric} {changed}"]
+    return [f"at {with_unit(best.setting, summary.knob)}, the best so far: {metric} {changed}"]
 
 
 def _table(status: Status, columns: int, most: int, encoding: str) -> list[RenderableType]:

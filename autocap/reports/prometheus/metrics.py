@@ -15,6 +15,7 @@ from autocap.reports.summary.record import VersusBaseline
 from autocap.text import printable
 
 GPU_LABELS = ("uuid", "gpu", "emulated")
+KNOB_LABELS = (*GPU_LABELS, "knob", "unit")
 
 Value = float | Mapping[str, str] | Mapping[str, bool]
 
@@ -49,7 +50,8 @@ def label_values(status: Status, labels: tuple[str, ...]) -> list[tuple[str, ...
     if status.device is None:
         return []
     emulated = "true" if status.device.emulated else "false"
-    return [(printable(gpu.uuid), str(gpu.index), emulated) for gpu in status.device.gpus]
+    knob = (status.knob.name, status.knob.unit) if labels == KNOB_LABELS else ()
+    return [(printable(gpu.uuid), str(gpu.index), emulated, *knob) for gpu in status.device.gpus]
 
 
 def _run_info(status: Status) -> list[Mapping[str, str] | None]:
@@ -71,6 +73,13 @@ def _gpu_info(status: Status) -> list[Mapping[str, str] | None]:
     if device is None:
         return []
     return [{"name": printable(gpu.name), "kind": printable(device.kind)} for gpu in device.gpus]
+
+
+def _values(status: Status) -> list[float | None]:
+    knob = status.knob
+    if knob.is_power_limit:
+        return []
+    return [None if setting is None else knob.value(setting) for setting in status.settings]
 
 
 def _so_far(status: Status) -> VersusBaseline | None:
@@ -117,7 +126,11 @@ METRICS = (
     ),
     Metric(
         name="autocap_cap_watts", kind=Kind.GAUGE,
-        meaning="Power limit requested.", values=lambda status: status.settings,
+        meaning="Power limit requested.", values=lambda status: status.settings if status.knob.is_power_limit else (),
+    ),
+    Metric(
+        name="autocap_setting", kind=Kind.GAUGE, labels=KNOB_LABELS,
+        meaning="Value requested of another knob than the power limit, in its unit.", values=_values,
     ),
     Metric(
         name="autocap_power_watts", kind=Kind.GAUGE,

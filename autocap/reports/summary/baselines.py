@@ -4,9 +4,20 @@ whole of a run may be held against one."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autocap.events import BaselineMeasured, Decided, Event, Followed, RunEnded, State, StateEntered, TrialEnded
+from autocap.events import (
+    BaselineMeasured,
+    Decided,
+    DeviceFound,
+    Event,
+    Followed,
+    RunEnded,
+    State,
+    StateEntered,
+    TrialEnded,
+)
 from autocap.events.search import PerGpuTried
 from autocap.events.settled import failed, settled
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.drift import impossible
 from autocap.records import Measurement
 from autocap.reports.summary.record import ChosenSummary, Summary, TrialSummary
@@ -28,24 +39,27 @@ def with_baselines(
     one that cannot be beside its baseline."""
     baseline: Measurement | None = None
     confirmed: Measurement | None = None
+    knob = POWER_LIMIT
     for event in settled(events):
         match event:
+            case DeviceFound():
+                knob = event.knob
             case BaselineMeasured(measurement=measurement):
                 baseline = measurement
                 yield event, baseline
             case Decided(baseline=measurement) if measurement:
                 confirmed = measurement
             case TrialEnded():
-                yield _comparable(event, baseline), baseline
+                yield _comparable(event, baseline, knob), baseline
             case PerGpuTried():
                 yield event, confirmed
 
 
-def _comparable(event: TrialEnded, baseline: Measurement | None) -> TrialEnded:
+def _comparable(event: TrialEnded, baseline: Measurement | None, knob: Knob) -> TrialEnded:
     """The trial, as one that has failed where it and its baseline cannot be of the same job on the same machine: what
     was measured while other work starved the job makes rows of savings that are none."""
     measured = event.trial.measurement
-    why = None if measured is None or baseline is None else impossible(measured, baseline)
+    why = None if measured is None or baseline is None else impossible(measured, baseline, knob)
     return (
         event if why is None else replace(event, trial=failed(event.trial, f"not comparable with its baseline: {why}"))
     )

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import NO_RATES, Rates
-from autocap.records import CAP_W, Measurement, TrialState
+from autocap.records import CAP_W, AtSetting, Measurement, TrialState
 from autocap.reports.summary.spent import Books
 
 SCHEMA = 1
@@ -19,7 +20,8 @@ GIVEN, ESTIMATED = "given", "estimated"  # what an `idle_source` says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """One device and its limits, watts. cap_final_w: read after the run; restored: the limit found on arrival holds, as
+    """One device and its limits, watts; the last two of another knob where that was turned. cap_final_w: read after the
+    run; restored: the limit found on arrival holds, as
     far as is on record; `None` where it was left to a node that was not reached any more, or to a budget that went
     on."""
 
@@ -29,8 +31,8 @@ class GpuSummary:
     cap_min_w: float
     cap_max_w: float
     cap_default_w: float
-    cap_original_w: float | None
-    cap_final_w: float | None
+    cap_original_w: float | None = None
+    cap_final_w: float | None = None
     restored: bool | None
     node: str = ""
 
@@ -89,7 +91,7 @@ class ProgressSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSummary:
+class TrialSummary(AtSetting[tuple[float, ...]]):
     """One trial. cost: the chosen metric, 1 at the baseline, with the errors of both. energy_pct, time_pct: per
     iteration, against the baseline of its time; negative is less."""
 
@@ -104,12 +106,13 @@ class TrialSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenSummary:
+class ChosenSummary(AtSetting[tuple[float, ...]]):
     """The caps that were kept, and how they fared in windows interleaved with the baseline's."""
 
     setting: tuple[float, ...] = field(metadata=CAP_W)
     confirmed: bool
     measurement: Measurement | None
+    knob: Knob = field(default=POWER_LIMIT, metadata={"key": None})
 
     def __str__(self) -> str:
         """Such as `115 W, confirmed: 0.35 ± 0.02 s and 14.4 ± 0.6 J per iteration`."""
@@ -119,7 +122,7 @@ class ChosenSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestCap:
+class BestCap(AtSetting[tuple[float, ...]]):
     """The cap that is best by one metric alone, without a limit on slowdown.
 
     source: MEASURED, or PREDICTED; the error is then of what is believed.
@@ -133,7 +136,7 @@ class BestCap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParetoPoint:
+class ParetoPoint(AtSetting[tuple[float, ...]]):
     """A cap that none beats in both energy and time per iteration, both over the baseline's. source: as in BestCap."""
 
     setting: tuple[float, ...] = field(metadata=CAP_W)
@@ -190,7 +193,7 @@ class VersusBaseline(Changes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersusCommon(Changes):
+class VersusCommon(Changes, AtSetting[tuple[float, ...]]):
     """What a cap per GPU gained over the common cap that the search had kept; no changes where that one is held.
 
     setting: the caps held after it. kept: whether they are other than the common one; reason: why, in a sentence.
@@ -229,7 +232,7 @@ class Summary:
     decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
     per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
     remembered: what the search began from. books: what the run has cost and emitted, `None` where nobody said what a
-    kWh costs or emits.
+    kWh costs or emits. knob: what was turned, whose settings all of this is about.
     """
 
     schema: int = SCHEMA
@@ -260,6 +263,7 @@ class Summary:
     settings: tuple[TakenSetting, ...] = ()
     remembered: RememberedSummary | None = None
     books: Books | None = None
+    knob: Knob = POWER_LIMIT
 
     @property
     def emulated(self) -> bool:

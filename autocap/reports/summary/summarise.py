@@ -30,6 +30,7 @@ from autocap.events import (
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.settled import settled
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Trial, TrialState
 from autocap.reports.summary.baselines import claims, comparable, reference, tuned_anew, with_baselines
@@ -95,6 +96,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         started_at=started.started_at,
         ended_because=ended.ended_because if ended else UNFINISHED,
         device=_device(events),
+        knob=knob_of(events),
         metric=started.metric,
         rates=rates,
         strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
@@ -141,6 +143,12 @@ def last_of(kind: type[_E], events: Sequence[Event]) -> _E | None:
     return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
+def knob_of(events: Sequence[Event]) -> Knob:
+    """What a run turns, as far as it has come."""
+    found = last_of(DeviceFound, events)
+    return POWER_LIMIT if found is None else found.knob
+
+
 def _device_count(events: Sequence[Event]) -> int:
     found = last_of(DeviceFound, events)
     return len(found.gpus) if found else 1
@@ -160,11 +168,11 @@ def _device(events: Sequence[Event]) -> DeviceSummary | None:
             cap_max_w=gpu.cap_range.max_w,
             cap_default_w=gpu.cap_range.default_w,
             cap_original_w=original_w,
-            cap_final_w=restored[gpu.uuid].final_w if gpu.uuid in restored else None,
+            cap_final_w=restored[gpu.uuid].final if gpu.uuid in restored else None,
             restored=restored[gpu.uuid].restored if gpu.uuid in restored else False,
             node=gpu.node,
         )
-        for gpu, original_w in zip(found.gpus, found.original_w, strict=True)
+        for gpu, original_w in zip(found.gpus, found.original, strict=True)
     )
     return DeviceSummary(kind=found.kind, emulated=found.emulated, gpus=gpus)
 
@@ -220,7 +228,9 @@ def _kept_last(events: Sequence[Event], devices: int) -> tuple[ChosenSummary | N
             settings = None if event.setting is None else measured.setting if measured else (event.setting,) * devices
             since_s, chosen = event.t_s, None
             if settings is not None:
-                chosen = ChosenSummary(setting=settings, confirmed=event.confirmed, measurement=measured)
+                chosen = ChosenSummary(
+                    setting=settings, confirmed=event.confirmed, measurement=measured, knob=knob_of(events)
+                )
         elif isinstance(event, PerGpuDecided) and event.kept and chosen is not None:
             chosen, since_s = replace(chosen, setting=event.setting, measurement=event.as_confirmed), event.t_s
     return chosen, since_s

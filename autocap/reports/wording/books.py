@@ -36,12 +36,12 @@ def table(summary: Summary) -> Table | None:
     for account, what in ((books.baseline, "the limit found on arrival"), (books.constant, "the best constant cap")):
         if account is not None and account.setting is not None:
             predicted = ", predicted" if account.source == PREDICTED else ""
-            rows.append(row(account, common_caps(account.setting), f"{what}, all the time{predicted}"))
+            rows.append(row(account, common_caps(account.setting, summary.knob), f"{what}, all the time{predicted}"))
     names = tuple(scale[1] for scale in columns if scale)
     return Table(
         heading="What the work cost",
         note="emulated" if summary.modelled else "",
-        titles=("cap W", *names[:-1], f"{summary.metric.name}, {names[-1]}" if cost else names[-1], ""),
+        titles=(summary.knob.title, *names[:-1], f"{summary.metric.name}, {names[-1]}" if cost else names[-1], ""),
         rows=tuple(rows),
         spare=(1, 2),
     )

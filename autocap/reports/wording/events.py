@@ -9,11 +9,12 @@ from autocap.events import Event, State
 from autocap.events.quote import CARBON
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
 from autocap.reports.wording import granted
-from autocap.reports.wording.numbers import ago, best_cap, common_caps, counted_runs, ratio, times, with_error
+from autocap.reports.wording.numbers import ago, best_cap, counted_runs, ratio, times, with_error, with_unit
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
@@ -22,7 +23,7 @@ class Wording:
     """Puts events into words, and remembers what the words need: the metric's name, and whether power is emulated."""
 
     def __init__(self) -> None:
-        self.metric = "cost"
+        self.metric, self._knob = "cost", POWER_LIMIT
         self._searching_for = "searching"
         self._entered: State | None = None
         self._paused_in: State | None = None
@@ -39,6 +40,10 @@ class Wording:
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
+        said = self._line(event)
+        return said if said is None or isinstance(event, events.Warned) else self._knob.said(said)
+
+    def _line(self, event: Event) -> str | None:
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
@@ -71,7 +76,7 @@ class Wording:
                 return self._state(state)
             case events.BaselineMeasured(measurement=m, rough=rough):
                 self._baseline = m
-                at = f" at {common_caps(m.setting)} W" if self._ceiling_w is not None else ""
+                at = f" at {with_unit(m.setting, self._knob)}" if self._ceiling_w is not None else ""
                 return f"baseline{at}{', roughly' if rough else ''}: {self._measured(m)}"
             case events.BaselineRefined(measurement=m):
                 self._baseline = m
@@ -79,21 +84,21 @@ class Wording:
             case events.TrialEnded(trial=trial):
                 return self._trial(trial)
             case events.TrialWithdrawn():
-                return f"warning: {withdrawn(event)}"
+                return f"warning: {withdrawn(event, self._knob)}"
             case events.WouldTry(settings=caps):
-                tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
+                tried = ", ".join(map(self._knob.text, caps)) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"
             case events.Decided(setting=None, reason=reason) if self._ceiling_w is not None:
                 return f"no cap is kept, what the budget gives is held: {reason}"
             case events.Decided(setting=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
-            case events.Decided(setting=setting, confirmed=confirmed, reason=reason):
-                return f"keeping {setting:g} W, {'' if confirmed else 'not '}confirmed: {reason}"
+            case events.Decided(setting=setting, confirmed=confirmed, reason=reason) if setting is not None:
+                return f"keeping {self._knob.text(setting)}, {'' if confirmed else 'not '}confirmed: {reason}"
             case events.Granted(ceiling_w=ceiling_w):
                 self._ceiling_w = ceiling_w
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
-                return f"{common_caps(m.setting)} W, held under the budget: {self._measured(m)}"
+                return f"{with_unit(m.setting, self._knob)}, held under the budget: {self._measured(m)}"
             case events.Sourced(kind=kind, source=source, currency=currency):
                 self._money = currency or self._money
                 return f"{_of_value(kind)} is read from {source}"
@@ -101,14 +106,14 @@ class Wording:
                 return self._value(kind, value)
             case events.Followed(settings=settings, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
                 gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
-                what = f"{common_caps(settings)} W at {self._per_kwh(kind, value)}"
+                what = f"{with_unit(settings, self._knob)} at {self._per_kwh(kind, value)}"
                 return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
             case PerGpuTried(setting=setting, accepted=accepted, reason=reason):
-                return f"{common_caps(setting)} W per GPU: {'' if accepted else 'refused: '}{reason}"
+                return f"{with_unit(setting, self._knob)} per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(setting=setting, kept=True, reason=reason):
-                return f"keeping {common_caps(setting)} W per GPU, confirmed: {reason}"
+                return f"keeping {with_unit(setting, self._knob)} per GPU, confirmed: {reason}"
             case PerGpuDecided(setting=setting, reason=reason):
-                return f"keeping the common cap of {common_caps(setting)} W: {reason}"
+                return f"keeping the common cap of {with_unit(setting, self._knob)}: {reason}"
             case events.Warned(text=text):
                 return f"warning: {text}"
             case events.PluginEvent():
@@ -118,8 +123,8 @@ class Wording:
             case events.SweepRunEnded(finished=finished):
                 return self._whole_run(finished)
             case events.LimitRestored(uuid=uuid, restored=False):
-                return f"warning: the limit of {uuid} was not put back"
-            case events.LimitRestored(restored=None, final_w=float(final_w)) if not self._left:
+                return f"warning: the {self._knob.label} of {uuid} was not put back"
+            case events.LimitRestored(restored=None, final=float(final_w)) if not self._left:
                 self._left = True  # one ceiling for all
                 return granted.left(final_w, self._found_w, self._noun)
         return None
@@ -157,18 +162,18 @@ class Wording:
         return self._searching_for if state is State.SEARCHING else _STATES.get(state)
 
     def _device(self, event: events.DeviceFound) -> str:
-        self.power = "(emulated)" if event.emulated else ""
+        self.power, self._knob = "(emulated)" if event.emulated else "", event.knob
         gpu = event.gpus[0]
         self._noun, self._count = gpu.noun, len(event.gpus)
         count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
-        limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
+        limits = "/".join(dict.fromkeys("unknown" if at is None else event.knob.text(at) for at in event.original))
         self._found_w = limits
         label = "; its power is emulated, not measured" if event.emulated else ""
-        return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
+        return f"tuning {event.knob.of_device}{count}{gpu.name}, limit found on arrival {limits}{label}"
 
     def _remembered(self, event: events.Remembered) -> str:
         where = f"this {self._noun}" if self._count == 1 else f"{self._count} such {self._noun}s"
-        best = best_cap(event.setting, self.metric)
+        best = best_cap(event.setting, self.metric, self._knob)
         return (
             f"remembered: {counted_runs(event.runs)} of this job on {where}, {best}, measured "
             f"{ago(event.age_s)}; --no-memory to begin without"
@@ -217,10 +222,10 @@ class Wording:
     def _trial(self, trial: Trial) -> str:
         reason = f" ({trial.reason})" if trial.reason else ""
         if trial.measurement is None:
-            return f"{trial.setting:g} W: failed{reason}"
+            return f"{self._knob.text(trial.setting)}: failed{reason}"
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
         cost = f"{self.metric} {ratio(trial.cost or 0.0, trial.cost_stderr)}"
-        return f"{trial.setting:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+        return f"{self._knob.text(trial.setting)}:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
 
 
 def _known(rel_stderr: float) -> str:
@@ -228,9 +233,9 @@ def _known(rel_stderr: float) -> str:
     return f" ± {100 * rel_stderr:.2f} %" if rel_stderr < math.inf else ""
 
 
-def withdrawn(event: events.TrialWithdrawn) -> str:
+def withdrawn(event: events.TrialWithdrawn, knob: Knob) -> str:
     """Which trials count no more, and why."""
-    return f"what was measured at {event.setting:g} W does not count: {event.reason}"
+    return f"what was measured at {knob.text(event.setting)} does not count: {event.reason}"
 
 
 def _of_value(kind: str) -> str:

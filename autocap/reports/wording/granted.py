@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from autocap.events import Event, Granted, HeldMeasured
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import Measurement
 from autocap.reports.document import Table
 from autocap.reports.summary.record import DeviceSummary, Summary
@@ -66,23 +67,35 @@ def remarks(events: Sequence[Event], found_w: Sequence[float | None], baseline: 
 FATES = {True: "put back", False: "not on record as put back", None: "left to the node, not known here"}
 
 
-def of_devices(device: DeviceSummary) -> Table:
-    """Each device's power limits, watts: what it accepts, what was found, what was left."""
+def of_devices(device: DeviceSummary, knob: Knob = POWER_LIMIT) -> Table:
+    """Each device's power limits, watts: what it accepts, what was found, what was left; the last two of another knob
+    where that was turned."""
     rows = [
         (
             f"{gpu.index} of {gpu.node}" if gpu.node else str(gpu.index),
             gpu.name,
             f"{gpu.cap_min_w:g}–{gpu.cap_max_w:g}",
             f"{gpu.cap_default_w:g}",
-            _watts(gpu.cap_original_w),
-            _watts(gpu.cap_final_w),
+            _bare(gpu.cap_original_w, knob),
+            _bare(gpu.cap_final_w, knob),
             FATES[gpu.restored] if gpu.restored is not None or gpu.cap_final_w is None else "left to the budget",
         )
         for gpu in device.gpus
     ]
-    titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
-    return Table(heading="Power limits", titles=titles, rows=tuple(rows), left=(1,), page_only=True, folded=True)
+    unit = knob.unit_shown
+    titles = (
+        *("GPU", "name", "range W", "default W", f"found {unit}".rstrip(), f"left {unit}".rstrip()),
+        knob.said("the limit found on arrival"),
+    )
+    return Table(
+        heading="Power limits" if knob.is_power_limit else f"Power limits, and the {knob.name}",
+        titles=titles,
+        rows=tuple(rows),
+        left=(1,),
+        page_only=True,
+        folded=True,
+    )
 
 
-def _watts(limit_w: float | None) -> str:
-    return "unknown" if limit_w is None else f"{limit_w:g}"
+def _bare(setting: float | None, knob: Knob) -> str:
+    return "unknown" if setting is None else knob.bare(setting)

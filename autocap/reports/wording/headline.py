@@ -8,7 +8,7 @@ from autocap.reports.summary.record import Summary
 from autocap.reports.summary.spent import Account, Books
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.books import CARBON, ENERGY, scale_of
-from autocap.reports.wording.numbers import Verdict, bound, change, common_caps, verdict
+from autocap.reports.wording.numbers import Verdict, bound, change, verdict, with_unit
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
 _SIGMAS = 2.0  # of what is said without its error
@@ -18,6 +18,10 @@ _TINY = 1e-4  # whatever is smaller has an exponent
 
 def headline(summary: Summary) -> str:
     """The kept cap and the one before, the changes per iteration, and what the whole run saved, the search included."""
+    return summary.knob.said(_headline(summary))
+
+
+def _headline(summary: Summary) -> str:
     if summary.device is None:
         return "Not tuned"
     if wording.undecided(summary):
@@ -29,12 +33,12 @@ def headline(summary: Summary) -> str:
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
     if summary.baseline is not None and found and not same_limits(summary.baseline.setting, found):
         found = list(summary.baseline.setting)  # what a budget gave, with which all of it is compared
-    instead = f" instead of {common_caps(found)} W" if found else ""
+    instead = f" instead of {with_unit(found, summary.knob)}" if found else ""
     parts = [_changes(summary), _saved(summary)]
     label = _label(summary) if any(parts) else ""
     said = "; ".join(part for part in parts if part)
     unsure = f"{wording.UNCONFIRMED * (not summary.chosen.confirmed)}{wording.until(summary)}"
-    return f"{common_caps(summary.chosen.setting)} W{instead}{unsure}{': ' if said else ''}{said}{label}"
+    return f"{with_unit(summary.chosen.setting, summary.knob)}{instead}{unsure}{': ' if said else ''}{said}{label}"
 
 
 def _label(summary: Summary) -> str:

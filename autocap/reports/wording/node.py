@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from autocap.events import Event
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import Measurement
 from autocap.reports.document import Table
 from autocap.reports.summary.baselines import Row, rows
@@ -23,7 +24,9 @@ def heading(node: NodeSummary | None, device: str | None) -> list[str]:
     return [f"energy is the whole node's, {included}, as {node.source} reads it{every}"]
 
 
-def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per: str = "iter") -> list[str]:
+def at_rest(
+    node: NodeSummary, knob: Knob = POWER_LIMIT, *, when: str = "before the first iteration", per: str = "iter"
+) -> list[str]:
     """Its idle power, and its energy as a machine with another idle power would have it.
 
     when: the machine was at rest. per: what energy is counted for.
@@ -38,7 +41,7 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
     lines = [f"at rest the node draws {node.idle_w:.0f} W{seen}{share}"]
     if node.standard:
         energies = ", ".join(
-            f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {max(one.setting):g} W"
+            f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {knob.text(max(one.setting))}"
             for one in node.standard
         )
         lines.append(f"as on a machine that draws {node.standard_idle_w:g} W at rest: {energies}")
@@ -52,10 +55,10 @@ def of_gpus(summary: Summary, events: Sequence[Event]) -> Table:
         measurement = row.baseline if row.trial is None else row.trial.measurement
         if measurement is not None:
             note = _note(row, first=place == 0)
-            out.append(_gpu_row(measurement, row.baseline, note))
+            out.append(_gpu_row(measurement, row.baseline, note, summary.knob))
     if summary.chosen is not None and summary.chosen.measurement is not None and shown:
-        out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, run_wording.kept(summary)))
-    titles = ("cap W", "W", per_iteration(summary)[1], "energy %", "")
+        out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, run_wording.kept(summary), summary.knob))
+    titles = (summary.knob.title, "W", per_iteration(summary)[1], "energy %", "")
     return Table(
         heading="The GPUs' part",
         note="emulated" if summary.emulated else "",
@@ -71,8 +74,8 @@ def _note(row: Row, *, first: bool) -> str:
     return run_wording.BASELINE if first else run_wording.BASELINE_AGAIN
 
 
-def _gpu_row(measurement: Measurement, baseline: Measurement, note: str) -> tuple[str, ...]:
+def _gpu_row(measurement: Measurement, baseline: Measurement, note: str, knob: Knob) -> tuple[str, ...]:
     base = baseline.of_gpus()
     of_gpus = base if measurement is baseline else measurement.of_gpus()
     watts, _, joules, energy, _ = run_wording.measured(of_gpus, base)
-    return common_caps(measurement.setting), watts, joules, energy, note
+    return common_caps(measurement.setting, knob), watts, joules, energy, note

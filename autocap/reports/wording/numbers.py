@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import Cost
 
 _SIGMAS = 2.0  # of a change that is told from none
@@ -80,10 +81,17 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def common_caps(settings: Sequence[float]) -> str:
-    """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
-    different = list(dict.fromkeys(f"{cap:g}" for cap in settings))
-    return "/".join(different) if len(different) < _MANY else f"{min(settings):g}–{max(settings):g}"
+def common_caps(settings: Sequence[float], knob: Knob = POWER_LIMIT) -> str:
+    """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them; of another
+    knob in its own words, without its unit."""
+    different = list(dict.fromkeys(map(knob.bare, settings)))
+    is_range = len(different) >= _MANY and knob.ordered
+    return f"{knob.bare(min(settings))}–{knob.bare(max(settings))}" if is_range else "/".join(different)
+
+
+def with_unit(settings: Sequence[float], knob: Knob) -> str:
+    """The same, `160/165 W`."""
+    return f"{common_caps(settings, knob)} {knob.unit_shown}".rstrip()
 
 
 _UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0))
@@ -94,11 +102,11 @@ def counted_runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def best_cap(setting: float | None, metric: str) -> str:
-    """The cap to begin at, watts."""
+def best_cap(setting: float | None, metric: str, knob: Knob) -> str:
+    """What to begin at."""
     if setting is None:
-        return f"no cap better than the limit found on arrival ({metric})"
-    return f"best at {setting:g} W ({metric})"
+        return knob.said(f"no cap better than the limit found on arrival ({metric})")
+    return f"best at {knob.text(setting)} ({metric})"
 
 
 def ago(seconds: float) -> str:

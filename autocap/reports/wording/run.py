@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from autocap.events import ASKED, BLOCK_ENDED, JOB_ENDED, Decided, Event, MetricInfo, State, WouldTry
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import DEFAULT_K, ratios
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
@@ -17,9 +18,18 @@ from autocap.reports.summary.record import (
     TrialSummary,
     VersusBaseline,
 )
-from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
+from autocap.reports.summary.summarise import UNFINISHED, all_of, knob_of, last_of
 from autocap.reports.wording import granted
-from autocap.reports.wording.numbers import change, common_caps, counted, ratio, times, with_error, with_rel_error
+from autocap.reports.wording.numbers import (
+    change,
+    common_caps,
+    counted,
+    ratio,
+    times,
+    with_error,
+    with_rel_error,
+    with_unit,
+)
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iteration
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
@@ -77,37 +87,39 @@ def trials(summary: Summary, events: Sequence[Event], latest: int | None = None)
     left_out = len(summary.trials) - sum(row.trial is not None for row in shown)
     notes = [_EMULATED] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative
     return Table(
-        heading="Measured caps",
+        heading=summary.knob.said("Measured caps"),
         note=", ".join(notes),
-        titles=("cap W", "W", *per_iteration(summary), "energy %", "time %", summary.metric.name, ""),
+        titles=(summary.knob.title, "W", *per_iteration(summary), "energy %", "time %", summary.metric.name, ""),
         rows=tuple(_trial_rows(summary, shown, left_out if latest is None else 0)),
         spare=(3, 2, 1, 5, 4),
     )
 
 
 def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterator[tuple[str, ...]]:
+    knob = summary.knob
     for place, row in enumerate(shown):
         if row.trial is None:
             remark = BASELINE_AGAIN if place else BASELINE
-            yield common_caps(row.baseline.setting), *measured(row.baseline, row.baseline), "1", remark
+            yield common_caps(row.baseline.setting, knob), *measured(row.baseline, row.baseline), "1", remark
         else:
-            yield common_caps(row.trial.setting), *trial_cells(row.trial, row.baseline)
+            yield common_caps(row.trial.setting, knob), *trial_cells(row.trial, row.baseline)
         if place == 0 and left_out:
             yield "…", *["–"] * 6, f"{left_out} earlier trials"
     chosen, versus = summary.chosen, summary.versus_baseline
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.setting), *cells, metric_of(versus), kept(summary)
+        yield common_caps(chosen.setting, knob), *cells, metric_of(versus), kept(summary)
 
 
-def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
+def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str, knob: Knob = POWER_LIMIT) -> Table:
     """The best cap by each metric, whatever was minimised. of_gpus: the same by the GPUs' energy alone, where that of
     the node counts; else nothing."""
-    columns = ("node: cap W", "value", "GPUs: cap W", "value") if of_gpus else ("cap W", "value")
+    cap = knob.title
+    columns = (f"node: {cap}", "value", f"GPUs: {cap}", "value") if of_gpus else (cap, "value")
     rows = []
     for found in zip(best, of_gpus, strict=True) if of_gpus else zip(best):
-        cells = [(common_caps(one.setting), with_error(one.cost, one.cost_stderr)) for one in found]
+        cells = [(common_caps(one.setting, knob), with_error(one.cost, one.cost_stderr)) for one in found]
         rows.append((found[0].metric, *(cell for pair in cells for cell in pair), found[0].source))
     return Table(
         heading=heading,
@@ -120,13 +132,13 @@ def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> 
     )
 
 
-def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Table:
+def front(points: Sequence[ParetoPoint], heading: str, knob: Knob = POWER_LIMIT, *, emulated: bool) -> Table:
     """The Pareto front; of the caps that were only predicted a few."""
     predicted = [point for point in points if point.source == PREDICTED]
     shown = predicted[:: 1 + len(predicted) // _MANY_PREDICTED]
     rows = [
         (
-            common_caps(point.setting),
+            common_caps(point.setting, knob),
             with_error(point.energy, point.energy_stderr),
             with_error(point.time, point.time_stderr),
             point.source,
@@ -137,7 +149,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
     return Table(
         heading=heading,
         note="the baseline's are 1" + (f"; {_EMULATED}" if emulated else ""),
-        titles=("cap W", "energy", "time", ""),
+        titles=(knob.title, "energy", "time", ""),
         rows=tuple(rows),
         folded=True,
     )
@@ -161,7 +173,7 @@ def until(summary: Summary) -> str:
 
 def chosen(one: ChosenSummary) -> str:
     """The caps that were kept in a line."""
-    sure = f"{common_caps(one.setting)} W, {'' if one.confirmed else 'not '}confirmed"
+    sure = f"{with_unit(one.setting, one.knob)}, {'' if one.confirmed else 'not '}confirmed"
     m = one.measurement
     if m is None or m.is_relative:
         return sure
@@ -177,6 +189,10 @@ def undecided(summary: Summary) -> bool:
 
 def outcome(summary: Summary) -> str:
     """What was kept, and what it changes per iteration; or why nothing was."""
+    return summary.knob.said(_outcome(summary))
+
+
+def _outcome(summary: Summary) -> str:
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
@@ -187,7 +203,8 @@ def outcome(summary: Summary) -> str:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: {granted.back(summary)} ({NO_CAP_PAGE})"
-    held = f"kept {common_caps(summary.chosen.setting)} W{UNCONFIRMED * (not summary.chosen.confirmed)}{until(summary)}"
+    unsure = UNCONFIRMED * (not summary.chosen.confirmed)
+    held = f"kept {with_unit(summary.chosen.setting, summary.knob)}{unsure}{until(summary)}"
     changed = changes(summary)
     if not changed:
         return held
@@ -261,7 +278,9 @@ def facts(summary: Summary) -> Iterator[Fact]:
     base = summary.baseline
     if not changed and base is not None and not base.is_relative:
         seconds = f"{with_rel_error(base.period_s, base.period_rel_stderr)} s"
-        yield Fact(name="baseline time per iteration", value=seconds, note=f"at {common_caps(base.setting)} W")
+        yield Fact(
+            name="baseline time per iteration", value=seconds, note=f"at {with_unit(base.setting, summary.knob)}"
+        )
         yield Fact(name=f"baseline energy per iteration{_label(summary)}",
                    value=f"{with_rel_error(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
                    note=f"{with_rel_error(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
@@ -286,12 +305,14 @@ def per_gpu(summary: Summary) -> list[str]:
 
 def remarks(events: Sequence[Event]) -> list[str]:
     """Why the last decision was what it was, and what a run that only observed would have tried."""
-    out, decided = [], last_of(Decided, events)
+    out, decided, knob = [], last_of(Decided, events), knob_of(events)
     if decided is not None:
-        what = f"kept{UNCONFIRMED * (not decided.confirmed)}" if decided.setting is not None else "no cap kept"
+        what = (
+            f"kept{UNCONFIRMED * (not decided.confirmed)}" if decided.setting is not None else knob.said("no cap kept")
+        )
         out.append(f"{what}: {decided.reason}")
     for event in all_of(WouldTry, events):
-        tried = ", ".join(f"{setting:g} W" for setting in event.settings) or "nothing"
+        tried = ", ".join(map(knob.text, event.settings)) or "nothing"
         out.append(f"observed only: a search would have begun with {tried}")
     return out
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autocap.events import MetricInfo
+from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written
 from autocap.records import CAP_W, Measurement, SensorInfo
 from autocap.runlog.memory.job import Job
 from autocap.runlog.plausible import require_plausible
@@ -25,18 +26,24 @@ _AHEAD = timedelta(days=1)  # by which a clock may have been set back since
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """On what a job runs. kind: of the device. emulated: its power is modelled. gpus: their models, in any order.
-    driver: its branch. node: the source of the machine's power, where that counts."""
+    driver: its branch. node: the source of the machine's power, where that counts. knob: what is turned, where that is
+    not the power limit."""
 
     kind: str
     emulated: bool
     gpus: tuple[str, ...]
     driver: str | None
     node: str | None
+    knob: Knob | None = None
+
+    @property
+    def turned(self) -> Knob:
+        return self.knob or POWER_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What a common cap, watts, has shown."""
+    """What a common setting has shown."""
 
     setting: float = field(metadata=CAP_W)
     measurement: Measurement
@@ -97,8 +104,14 @@ class Entry:
 
 def key_of(job: Job, setup: Setup) -> str:
     """The name of what is remembered of a job on such devices: hexadecimal digits."""
-    of = {"format": FORMAT, "setup": encode(setup), "words": job.words, "environment": job.environment}
+    of = {"format": FORMAT, "setup": _setup(setup), "words": job.words, "environment": job.environment}
     return hashlib.sha256(printable_json(of).encode()).hexdigest()
+
+
+def _setup(setup: Setup) -> dict[str, object]:
+    found = encode(setup)
+    assert isinstance(found, dict)
+    return {key: one for key, one in found.items() if (key, one) != ("knob", None)}  # as before there were others
 
 
 def with_curve(curves: Sequence[Curve], new: Curve) -> tuple[Curve, ...]:
@@ -130,7 +143,9 @@ def shortened(command: Sequence[str]) -> tuple[str, ...]:
 
 def to_bytes(entry: Entry) -> bytes:
     """Raises ValueError for what is larger than would be read."""
-    text = (printable_json(encode(entry)) + "\n").encode()
+    written = as_written(encode(entry), entry.setup.turned)
+    assert isinstance(written, dict)
+    text = (printable_json({**written, "setup": _setup(entry.setup)}) + "\n").encode()
     if len(text) > MOST_BYTES:
         raise ValueError(f"it takes {len(text)} bytes, and at most {MOST_BYTES} are kept of a job")
     return text
@@ -139,7 +154,9 @@ def to_bytes(entry: Entry) -> bytes:
 def from_bytes(text: bytes, key: str) -> Entry:
     """The entry of that key. Raises ValueError, TypeError or KeyError for whatever this version would not have
     written."""
-    entry = decode(Entry, parse(text, MOST_BYTES))
+    found = parse(text, MOST_BYTES)
+    setup = decode(Setup, found["setup"] if isinstance(found, dict) else None)
+    entry = decode(Entry, as_read(found, setup.turned))
     require_plausible(entry)
     if entry.format != FORMAT or entry.key != key or entry.runs < 1 or not entry.setup.gpus:
         raise ValueError("it is of another format or job")

@@ -49,7 +49,7 @@ def log() -> list[Event]:
         budget.JobJoined(t_s=18.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=False),
         budget.JobLeft(t_s=20.0, name="a", why="it computes no more"),
         events.Warned(t_s=20.0, text="something"),
-        *(events.LimitRestored(t_s=21.0, uuid=gpu.uuid, final_w=300.0, restored=gpu.index > 0) for gpu in GPUS),
+        *(events.LimitRestored(t_s=21.0, uuid=gpu.uuid, final=300.0, restored=gpu.index > 0) for gpu in GPUS),
         events.RunEnded(t_s=21.0, ended_because="root asked for it"),
     ]  # fmt: skip
 

@@ -24,7 +24,7 @@ from tests.plugins.recur.test_searching import search_of
 
 BEGAN_S, POWER_W = 2.0, 100.0  # the job starts at 2 s, and uses the device from 4 s on
 GPU = GpuInfo(index=0, uuid="GPU-1", name="Test", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=250.0))
-FOUND = events.DeviceFound(t_s=4.0, kind="nvml", emulated=False, gpus=(GPU,), original_w=(250.0,))
+FOUND = events.DeviceFound(t_s=4.0, kind="nvml", emulated=False, gpus=(GPU,), original=(250.0,))
 
 
 def at(t_s: float, power_w: float | None = POWER_W) -> Sample:

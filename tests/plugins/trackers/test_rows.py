@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from autocap.events import DeviceFound, Event, State, StateEntered, TrialEnded, TrialWithdrawn
+from autocap.knobs import Knob
 from autocap.plugins.trackers.rows import EMULATED, EVERY_S, PHASES, PREFIX, Rows
 from autocap.plugins.trackers.sink import Row
 from tests.doubles.logs import status_after
@@ -118,7 +119,7 @@ def test_each_gpu_has_its_cap_where_there_are_several() -> None:
     log = told(emulated=False)[:3]
     device = log[1]
     assert isinstance(device, DeviceFound)
-    two = replace(device, gpus=device.gpus * 2, original_w=(260.0, 250.0))
+    two = replace(device, gpus=device.gpus * 2, original=(260.0, 250.0))
     _, found = taken([log[0], two, log[2], tally(5.0, 10.0)])
     assert (of(found, "cap_w"), of(found, "gpu0/cap_w"), of(found, "gpu1/cap_w")) == ([260.0], [260.0], [250.0])
 
@@ -147,3 +148,16 @@ def test_what_was_measured_once_is_logged_without_an_error() -> None:
     rows = Rows()
     logged = [row for event in measured_once.log() for row in rows.take(event)]
     assert not [name for row in logged for name, value in row.numbers.items() if "stderr" in name and value]
+
+
+def test_of_another_knob_its_values_are_logged_and_no_watts() -> None:
+    clock = Knob.stepped("clock", 10, 3000, 10, unit="MHz")
+    log = [replace(one, knob=clock) if isinstance(one, DeviceFound) else one for one in told(emulated=False)]
+    rows, found = taken(log)
+    keys = {key for row in (*found, rows.result.row) for key in row.numbers}
+    assert not [key for key in keys if key.endswith("cap_w")]
+    assert of(found, "trial/setting")[0] == 1600.0  # the place 160
+    assert rows.result.row.numbers[f"{PREFIX}kept_setting"] == 1600.0
+    assert rows.result.words[f"{PREFIX}kept"] == "1600 MHz"
+    assert (rows.settings[f"{PREFIX}knob"], rows.settings[f"{PREFIX}found_setting"]) == ("clock", "2600")
+    assert f"{PREFIX}found_w" not in rows.settings

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autocap import __version__
 from autocap.limits import Restored
 from autocap.plugins.fleet.nodes.clocks import Offset
 from autocap.plugins.fleet.nodes.protocol import VERSION, Done, Found, Hello
-from autocap.version import __version__
 
 _TOGETHER_S = 1.0  # agents that say the same do so at nearly the same time
 

@@ -15,6 +15,7 @@ from autocap.events import ActuatorChosen
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.processes import ProcessId, identify
 from autocap.job.signals import SignalClock
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian, Restored
 from autocap.plugins.fleet.nodes import aftermath
 from autocap.plugins.fleet.nodes.agents import Agent
@@ -165,6 +166,7 @@ class ClusterPlace(Place):
         node: PowerSource | None,
         pace: Callable[[], float],
         is_steady: Callable[[], bool],
+        knob: Knob = POWER_LIMIT,
     ) -> ClusterSampler:
         """As Place has it."""
         assert self._fleet is not None

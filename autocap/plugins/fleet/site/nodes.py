@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from autocap import __version__
 from autocap.limits import Restored
 from autocap.limits.times import LINE_STUCK_S, REOPEN_S, SITE_GONE_S, WORD_S
 from autocap.plugins.fleet.config import Policy
@@ -16,7 +17,6 @@ from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed
 from autocap.plugins.fleet.nodes.sharing import Books, Share
 from autocap.plugins.fleet.site.parts import Parts, require_sane
 from autocap.text import printable
-from autocap.version import __version__
 
 BEGINNING_S = 60.0  # for a node's end to begin
 _MOST_S = 30.0  # until nodes that are gone are tried again

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime
 
-from autocap import events
+from autocap import __version__, events
 from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError
 from autocap.limits.state_dir import StateDir, default_path
@@ -31,7 +31,6 @@ from autocap.printing import note
 from autocap.reports import html
 from autocap.session.recorder import Recorder
 from autocap.text import printable_json
-from autocap.version import __version__
 from autocap.wire.codec import encode
 
 _NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")
@@ -143,7 +142,7 @@ def _record_end(recorder: Recorder, nodes: Nodes, t_s: float, why: str) -> None:
     """What became of the limits, as the nodes have said; of one that has said nothing it is not known."""
     for name, restored in nodes.restored.items():
         for one in restored:
-            recorder.event(events.LimitRestored(t_s=t_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored))
+            recorder.event(events.LimitRestored(t_s=t_s, uuid=one.uuid, final=one.final_w, restored=one.restored))
             if one.note is not None:
                 recorder.warn(t_s, f"{name}: {one.note}")
     for text in nodes.notes:
@@ -151,6 +150,6 @@ def _record_end(recorder: Recorder, nodes: Nodes, t_s: float, why: str) -> None:
     for name in nodes.names:
         if name not in nodes.restored:
             for gpu in nodes.found[name].gpus:
-                recorder.event(events.LimitRestored(t_s=t_s, uuid=gpu.uuid, final_w=None, restored=None))
+                recorder.event(events.LimitRestored(t_s=t_s, uuid=gpu.uuid, final=None, restored=None))
             recorder.warn(t_s, f"{name} has not said that its limits are back; it puts them back by itself")
     recorder.event(events.RunEnded(t_s=t_s, ended_because=why))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autocap import __version__
 from autocap.limits import Restored
 from autocap.limits.times import SITE_GONE_S
 from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
@@ -12,7 +13,6 @@ from autocap.plugins.fleet.nodes.sharing import Share
 from autocap.plugins.fleet.site.nodes import Nodes
 from autocap.plugins.fleet.site.parts import Parts
 from autocap.records import SensorInfo
-from autocap.version import __version__
 from tests.plugins.fleet.site.test_parts import FOUND_W, books, job
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from autocap import __version__
 from autocap.plugins.fleet.nodes.clocks import machine
 from autocap.plugins.fleet.nodes.protocol import (
     MOST_BYTES,
@@ -20,7 +21,6 @@ from autocap.plugins.fleet.nodes.protocol import (
 )
 from autocap.plugins.fleet.nodes.rows import Rows
 from autocap.plugins.fleet.nodes.sharing import Books
-from autocap.version import __version__
 from autocap.wire.stream import LineStream
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows
