@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from autocap import registry
+from autocap import __version__, registry
 from autocap.cli import command_words
 from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
@@ -21,7 +21,6 @@ from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
 from autocap.printing import note
 from autocap.text import did_you_mean
-from autocap.version import __version__
 
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
 _MOST_WORDS = 1000  # argparse takes seconds for ten times as many

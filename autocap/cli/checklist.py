@@ -25,6 +25,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from autocap import __version__
 from autocap.cli.examination import in_a_thread
 from autocap.cli.findings import Finding, note, ok, trouble
 from autocap.clock import MonotonicClock, RunClock
@@ -47,7 +48,6 @@ from autocap.errors import AutocapError
 from autocap.job.processes import identify, import_path, spent_ns
 from autocap.runlog.columns import columns_of
 from autocap.runlog.output_directory import OutputDirectory
-from autocap.version import __version__
 
 _AUTOCAP = (sys.executable, "-P", "-m", "autocap")
 _TRAIN = (sys.executable, "-P", "-m", "autocap.workloads", "train")

@@ -11,6 +11,7 @@ from autocap.cli.options import attach_config, run_config
 from autocap.cli.sweep import sweep_config
 from autocap.config.option import CommandOption, TakenSetting
 from autocap.config.threshold import Threshold, thresholds
+from autocap.knobs import known
 from autocap.printing import columns, encoding_of, put, put_json
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
@@ -87,7 +88,7 @@ def _require_usable(command: str, found: Mapping[str, settings.Setting]) -> None
         return
     from autocap.strategies import registry
 
-    registry.option_values(registry.find(made.strategy), made.strategy_options)
+    registry.option_values(registry.find(made.strategy), made.strategy_options, known(made.tune.knob))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap import __version__
 from autocap.config import values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.blas_threads import one_thread
 from autocap.job.invoking_user import invoking_user
 from autocap.printing import note, put, put_json
-from autocap.version import __version__
 
 if TYPE_CHECKING:
     from autocap.cli.findings import Finding

@@ -15,6 +15,7 @@ from autocap.config.spacing import too_fine
 from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 from autocap.events.quote import CARBON, PRICE
+from autocap.knobs import POWER_LIMIT
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
@@ -132,6 +133,7 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     if given.get("quick", False):
         given = {**_QUICK, **given}
     _check_caps(given)
+    _check_knob(given)
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
     taken = given.get("taken", ())
@@ -146,6 +148,11 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
         taken=taken,
     )
     devices.check_name(made.device)
+    if made.tune.knob != POWER_LIMIT.name and devices.kind_of(made.device) in registry.ours("devices"):
+        raise UsageError(
+            f"--knob {made.tune.knob}: {made.device} has the power limit alone; name the --device of a package that "
+            "offers the knob, or leave it out"
+        )
     if made.nodes is not None:
         registry.require("transports", made.nodes.partition(":")[0], f"--nodes {made.nodes}")
     for tracker in made.log_to:
@@ -239,6 +246,20 @@ def _check_deadline(given: Mapping[str, Any], metric: Metric) -> None:
         raise UsageError("--finish-by needs to know how long the job is; add --iterations")
     if given["finish_by"] <= time.time():
         raise UsageError("--finish-by is a time that has passed; give one to come")
+
+
+def _check_knob(given: Mapping[str, Any]) -> None:
+    knob = given.get("knob", POWER_LIMIT.name)
+    if knob == POWER_LIMIT.name:
+        if "knob_settings" in given:
+            raise UsageError("--knob-settings are of another knob than the power limit; add --knob, or pass --caps")
+        return
+    of_caps = ("min_cap", "max_cap", "cap_step", "caps", "per_gpu", "nodes")
+    wrong = [f"--{key.replace('_', '-')}" for key in of_caps if key in given]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is of the power limit alone, and --knob {knob} turns another one; drop one of them"
+        )
 
 
 def _check_caps(given: Mapping[str, Any]) -> None:

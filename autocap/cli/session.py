@@ -10,6 +10,7 @@ from autocap.errors import TargetError, UsageError
 from autocap.job import own_python
 from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.keeper import adopt
+from autocap.knobs import POWER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,11 @@ def part_under_sudo(
 
     refuse_nodes(config.nodes)
     tune = config.tune
+    if tune.knob != POWER_LIMIT.name:
+        raise UsageError(
+            f"--knob {tune.knob} does not work under sudo: the process with root's rights sets power limits alone; run "
+            "it as a user who may turn that knob"
+        )
     charge = Charge.of(
         user,
         device=config.device,

@@ -8,6 +8,7 @@ from typing import Annotated
 from autocap.config import values
 from autocap.config.option import CommandOption, Group, TakenSetting
 from autocap.config.sources import NO_SOURCES, Sources
+from autocap.knobs import POWER_LIMIT
 from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
@@ -55,7 +56,8 @@ class TuneConfig:
 
     target_stderr: relative standard error of the cost at which a trial is well enough measured; a repeat is measured
     to half of it. wait_s: from the start. min_cap_w, max_cap_w, step_w, caps_w: inside the device's own range; `None`
-    leaves the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
+    leaves the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise). knob: the
+    name of what is turned. knob_settings: of another knob than the power limit, labels or values; `None` for all.
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
     behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows. finish_by:
     when the job is to be done, seconds since 1970.
@@ -121,6 +123,25 @@ class TuneConfig:
     ] = None
     caps_w: Annotated[
         tuple[float, ...] | None, _caps("--caps LIST", values.watts_list, "exactly these caps, by comma")
+    ] = None
+    knob: Annotated[
+        str,
+        _device(
+            "--knob NAME",
+            values.knob,
+            "what to turn: power-limit, or another knob that the device offers, such as one of a registered plug-in "
+            f"(default: {POWER_LIMIT.name})",
+            commands=_TUNING,
+        ),
+    ] = POWER_LIMIT.name
+    knob_settings: Annotated[
+        tuple[str, ...] | None,
+        _search(
+            "--knob-settings LIST",
+            values.words,
+            "of another knob than the power limit: exactly these, by comma",
+            beside=("knob",),
+        ),
     ] = None
     target_stderr: Annotated[
         float,

@@ -376,6 +376,24 @@ def engine_job(text: str) -> str:
     return text
 
 
+_KNOB = re.compile(r"[a-z][a-z0-9-]{,31}", re.ASCII)
+
+
+def knob(text: str) -> str:
+    """What is turned; which knobs there are is the device's to know."""
+    if not _KNOB.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no knob; its name has small letters, digits and hyphens")
+    return text
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Several, by comma: at most so many as caps."""
+    found = tuple(word(one.strip()) for one in text.split(","))
+    if len(found) > MOST_CAPS:
+        raise argparse.ArgumentTypeError(f"{len(found)} settings are too many; give at most {MOST_CAPS}")
+    return found
+
+
 def actuator(text: str) -> str:
     """Who sets limits. DCGM is refused: what is set through it cannot be put back as it was found (its config module
     keeps the last limit as a target, which it has no way to forget, and takes whole watts)."""

@@ -9,9 +9,11 @@ from autocap import events, registry
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
 from autocap.devices.base import LimitVerifier, Tunable
+from autocap.devices.knob_port import port_of
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId
+from autocap.knobs import Knob
 from autocap.limits import Guardian
 from autocap.limits.guard import LimitGuard
 from autocap.limits.helper.client import RemoteGuardian
@@ -124,6 +126,24 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
                 withheld = True
                 break
     return replace(direct, passed_over="; ".join(refusals), withheld=withheld)
+
+
+def turning(device: Tunable, knob: Knob, new_guardian: NewGuardian) -> Actuation:
+    """How another knob than the power limit is set: by ourselves, as the helper, zeusd and power budgets set power
+    limits alone. Raises ActuatorUnavailable where a budget holds a device."""
+    for name in registry.ours("holders") if device.verifier() is not None else ():
+        if registry.load("holders", name).actuation(device) is not None:
+            raise ActuatorUnavailable(
+                f"a power budget holds {device.gpus[0].where}, and {knob.name} does not bound its power; drop --knob"
+            )
+    return Actuation(
+        name="direct",
+        gpus=device.gpus,
+        guardian=lambda job: new_guardian(
+            kind=device.kind, gpus=device.gpus, limits=port_of(device, knob), job=job, knob=knob
+        ),
+        alone=True,
+    )
 
 
 def _helped(found: tuple[GpuInfo, ...], verifier: LimitVerifier) -> Actuation:

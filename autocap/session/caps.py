@@ -111,11 +111,3 @@ def limits_found(device: Device) -> tuple[float, ...]:
         gpu.cap_range.default_w if limit_w is None else limit_w
         for gpu, limit_w in zip(device.gpus, limits_w, strict=True)
     )
-
-
-def limits_known(gpus: Sequence[GpuInfo], limits_w: Sequence[float | None]) -> tuple[float, ...]:
-    """The same as a guardian found them, every one of them known. Raises DeviceError for one that is not."""
-    for gpu, limit_w in zip(gpus, limits_w, strict=True):
-        if limit_w is None:
-            raise DeviceError(f"the limit of {gpu.where} cannot be read, so it could not be put back; not tuned")
-    return tuple(limit_w for limit_w in limits_w if limit_w is not None)

@@ -58,10 +58,8 @@ class Guarded:
     def put_back(self) -> None:
         """Put the limits found on arrival back, and record what became of each."""
         for one in self._restored():
-            now_s = self.clock.now()
-            self.recorder.event(
-                events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
-            )
+            now_s, final = self.clock.now(), self.guardian.setting(one.final_w)
+            self.recorder.event(events.LimitRestored(t_s=now_s, uuid=one.uuid, final=final, restored=one.restored))
             if one.note is not None:
                 self.recorder.warn(now_s, one.note)
         self.record_notes()

@@ -1,8 +1,9 @@
 """Has somebody else changed a limit that we hold? Found in the readings themselves, between our own sets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import GpuInfo, Reading, same_limit, same_limits
 
 # Our own watchdog puts limits back when we were stopped; we hear of it before the second sample that shows it.
@@ -13,17 +14,18 @@ _SOON_S = 2 * SETTLE_S + 0.5
 _DEFAULT = (
     "the default, as after a reload of the driver or a reset of the GPU, unless somebody else has set it; it stays"
 )
+_SOMEBODY_ELSE = "somebody else has changed it, and it stays"
 
 
 class LimitWatch:
-    """Compares the requested limits of each sample with those that should hold.
+    """Compares what each sample shows to be asked for with what should hold.
 
     found_w: the limits found on arrival, watts, where they are known. steps: what each device was seen to make of
     limits, soon after they were set; that is not somebody else's doing.
     """
 
-    def __init__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float | None] = ()) -> None:
-        self._gpus = gpus
+    def __init__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float | None] = (), knob: Knob = POWER_LIMIT) -> None:
+        self._gpus, self._knob = gpus, knob
         self.steps = tuple(LimitSteps(found_w) for found_w in found_w or (None,) * len(gpus))
         self._settings: tuple[float, ...] = ()
         self._seen = 0
@@ -50,30 +52,42 @@ class LimitWatch:
         if not same_limits(settings, self._settings):
             self._settings, self._seen = tuple(settings), 0
             self._since_s = self._agreed_s = t_s
-        changed = [
-            (place, reading.requested_w)
-            for place, (reading, setting) in enumerate(zip(readings, settings, strict=True))
-            if reading.requested_w is not None
-            and not same_limit(reading.requested_w, setting)
-            and not self.steps[place].knows(setting, reading.requested_w)
-        ]
+        changed = list(self._changed(readings, settings))
         if not changed:
             self._seen, self._agreed_s = 0, t_s
             return None
         self._seen += 1
         if self._seen < _SAMPLES:
             return None
+        if not self._knob.is_power_limit:
+            return self._said(changed, settings)
         soon = self._agreed_s - self._since_s <= _SOON_S
         if soon and all(self.steps[place].explains(settings[place], there_w) for place, there_w in changed):
             self._learn(changed, settings)
             return None
+        is_default = all(same_limit(there_w, self._gpus[place].cap_range.default_w) for place, there_w in changed)
+        return self._said(changed, settings, _DEFAULT if is_default else _SOMEBODY_ELSE)
+
+    def _changed(self, readings: Sequence[Reading], settings: Sequence[float]) -> Iterator[tuple[int, float]]:
+        """The places of devices at which another value is asked for than should be, and that value."""
+        for place, (reading, setting) in enumerate(zip(readings, settings, strict=True)):
+            if not self._knob.is_power_limit:
+                there, wanted = reading.knob_value, self._knob.value(setting)
+                if there is not None and abs(there - wanted) > self._knob.tolerance:
+                    yield place, there
+                continue
+            there = reading.requested_w
+            if there is not None and not (same_limit(there, setting) or self.steps[place].knows(setting, there)):
+                yield place, there
+
+    def _said(self, changed: Sequence[tuple[int, float]], settings: Sequence[float], why: str = _SOMEBODY_ELSE) -> str:
+        knob = self._knob
         there = [
-            f"the limit of {self._gpus[place].where} is {there_w:g} W, where {settings[place]:g} W should be"
-            for place, there_w in changed
+            f"the {knob.label} of {self._gpus[place].where} is {knob.value_text(value)}, where "
+            f"{knob.text(settings[place])} should be"
+            for place, value in changed
         ]
-        if all(same_limit(there_w, self._gpus[place].cap_range.default_w) for place, there_w in changed):
-            return f"{'; '.join(there)}: {_DEFAULT}"
-        return f"{'; '.join(there)}: somebody else has changed it, and it stays"
+        return f"{'; '.join(there)}: {why}"
 
     def _learn(self, changed: Sequence[tuple[int, float]], settings: Sequence[float]) -> None:
         for place, there_w in changed:

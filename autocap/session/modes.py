@@ -22,6 +22,7 @@ from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
 from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import EndedBySignal, SignalClock, deaf
+from autocap.knobs import known
 from autocap.limits.together import Aside
 from autocap.progress.counting import Counting
 from autocap.session.caps import checker
@@ -33,6 +34,7 @@ from autocap.session.preparing import found_command, open_prices, tell_of_comman
 from autocap.session.remembering import JobMemory
 from autocap.session.roles import Follower
 from autocap.session.tuning import SearchPlan, Tuning
+from autocap.session.turning import require_turnable
 from autocap.strategies import registry
 
 _OPENED_WITHIN_S = 60.0  # a driver that was not loaded takes seconds; one that hangs keeps no job from its start
@@ -161,7 +163,7 @@ def _plan(config: RunConfig) -> SearchPlan:
     factory = registry.find(config.strategy)
     return SearchPlan(
         factory=factory,
-        options=registry.option_values(factory, config.strategy_options),
+        options=registry.option_values(factory, config.strategy_options, known(config.tune.knob)),
         warm_start=None if config.warm_start is None else warm_start(config.warm_start),
     )
 
@@ -193,6 +195,8 @@ def _source_or_why(
             raise
         return None, f"no device to tune: {error}"
     stack.enter_context(found)
+    if found.known is not None:
+        require_turnable(config, plan.factory, found.known)
     if origin is JobOrigin.RUN and plan.warm_start is not None and found.known is not None:
         plan.warm_start.require_device(found.known)
     return found, ""

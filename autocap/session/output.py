@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 
-from autocap import events
+from autocap import __version__, events
 from autocap.clock import Clock
 from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
@@ -21,7 +21,6 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower
 from autocap.session.trackers import trackers
 from autocap.session.tuning import SearchPlan
-from autocap.version import __version__
 
 
 class RunOutput:

@@ -9,6 +9,7 @@ from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, DeviceSource, PowerSource, Tunable
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.signals import SignalClock
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian
 from autocap.progress.counter import IterationCounter
 from autocap.progress.counting import Counting
@@ -75,8 +76,9 @@ class Place:
         node: PowerSource | None,
         pace: Callable[[], float],
         is_steady: Callable[[], bool],
+        knob: Knob = POWER_LIMIT,
     ) -> Sampler:
         """Reads its devices. pace: seconds between samples. is_steady: whether nothing is needed for some seconds."""
         patient = isinstance(clock, SignalClock)
-        local = LocalSampler(clock=clock, device=device, steps=steps, node=node, patient=patient)
+        local = LocalSampler(clock=clock, device=device, steps=steps, node=node, patient=patient, knob=knob)
         return PollingComparison(local, clock=clock, steps=steps, is_steady=is_steady, pace=pace)

@@ -28,6 +28,7 @@ from autocap.errors import (
     LimitRefused,
     LimitWithheld,
 )
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.guard import Actuator
 from autocap.limits.peer_guardian import PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
@@ -90,7 +91,7 @@ class Runner:
     actuator: `None` under --observe. budget: that the job runs under. pace: seconds until samples are next asked for,
     asked after each time. prices: of energy, as they change. attends: setting limits may wait for a driver, and
     signals, beats and samples do not wait for that. reloads: how often the driver was seen to have been loaded again.
-    setters: others that are known to set limits and run here, with their PIDs.
+    knob: that is turned. setters: others that are known to set limits and run here, with their PIDs.
     """
 
     def __init__(
@@ -108,12 +109,14 @@ class Runner:
         prices: News | None = None,
         attends: bool = False,
         reloads: Callable[[], int] = lambda: 0,
+        knob: Knob = POWER_LIMIT,
         setters: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
     ) -> None:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
-        self._watch = LimitWatch(sampler.gpus, controller.settings)
+        self._watch = LimitWatch(sampler.gpus, controller.settings, knob)
+        self._of_limits = knob.is_power_limit
         self._taken = TakenCaps(self._watch.steps)
         self._found_w = controller.settings  # at first
         self._asked_w: tuple[float, ...] = ()  # last
@@ -311,7 +314,7 @@ class Runner:
         elif asked_w < error.found_w < min(self._found_w):
             taken.least_w, among = error.found_w, taken.among
             why = f"a device takes no limit below {error.found_w:g} W: it made that of {asked_w:g} W"
-        if among is None or self._mode is not LoopMode.TUNING:
+        if among is None or not self._of_limits or self._mode is not LoopMode.TUNING:
             self._give_up(str(error), LoopMode.OBSERVING)
         else:
             self._safely(partial(self._go_on_among, among, why, str(error)))

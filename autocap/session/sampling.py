@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from autocap.clock import Clock
-from autocap.devices.base import Device, PowerSource
+from autocap.devices.base import PowerSource, Tunable
 from autocap.errors import DeviceError
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.together import Aside
 from autocap.records import GpuInfo, NodeReading, Reading, Sample, StepReading
 
@@ -31,18 +32,21 @@ class _Taken:
 
 class LocalSampler:
     """steps: reads the step counter. node: of the machine's power, `None` where only the device's counts. patient: a
-    device whose driver takes seconds to answer makes a gap, and holds up nothing; where time is real."""
+    device whose driver takes seconds to answer makes a gap, and holds up nothing; where time is real. knob: that is
+    turned."""
 
     def __init__(
         self,
         *,
         clock: Clock,
-        device: Device,
+        device: Tunable,
         steps: Callable[[], StepReading | None],
         node: PowerSource | None = None,
         patient: bool = False,
+        knob: Knob = POWER_LIMIT,
     ) -> None:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
+        self._knob = knob
         self._aside = Aside[_Taken]() if patient else None
         self._quickest_s = math.inf  # that a reading took
         self._unanswered_s: float | None = None  # since when a driver has not answered
@@ -88,6 +92,9 @@ class LocalSampler:
     def _read(self, begun_s: float, steps: StepReading | None) -> _Taken:
         """steps: read first, so that none has ended after the sample."""
         readings = self._device.read()
+        if not self._knob.is_power_limit:
+            values = self._device.knob_values(self._knob.name)
+            readings = tuple(replace(one, knob_value=at) for one, at in zip(readings, values, strict=True))
         node = None if self._node is None else self._node.read()
         return _Taken(begun_s=begun_s, steps=steps, readings=readings, node=node, t_s=self._clock.now())
 

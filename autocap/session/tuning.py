@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -22,15 +22,15 @@ from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.limit_setters import other_setters
 from autocap.job.processes import ProcessId
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian
 from autocap.limits.times import DRIVER_AT_END_S
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial
-from autocap.session.actuating import NewGuardian
+from autocap.session.actuating import NewGuardian, turning
 from autocap.session.attending import attended
-from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.place import Place
@@ -40,6 +40,7 @@ from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.renewing import PASSING, TUNED_AFTER_ALL, Asking, untuned_for_now
 from autocap.session.roles import Inbox, Job, Order
 from autocap.session.runner import Runner, follow, follow_until
+from autocap.session.turning import found_at, require_turnable, setting_grid, settings_now
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -96,6 +97,7 @@ class Tuning:
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: set[str] = field(default_factory=set)  # of the counter
+    _knob: Knob = POWER_LIMIT  # once it is known with what it was found at
     _is_asked_to_stop: bool = False  # before there is a loop
     _doubted: bool = False  # whether it was said that the run to begin from counted otherwise
 
@@ -212,19 +214,26 @@ class Tuning:
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:
         if self.plan.warm_start is not None:
             self.plan.warm_start.require_device(device)
-        recalled = self._recalled(device)
-        named = self.plan.warm_start or recalled
-        earlier = NOTHING if named is None else named.earlier
-        held = None if self.config.tune.observe else self._guard(device, stack)
-        original_w = limits_found(device) if held is None else limits_known(device.gpus, held.guardian.original_w)
+        knob = require_turnable(self.config, self.plan.factory, device)
+        held = None if self.config.tune.observe else self._guard(device, knob, stack)
+        knob, original = found_at(device, knob, None if held is None else held.guardian)
+        self._knob = knob
         if held is not None:
             held.record_notes()
+        if not knob.is_power_limit:  # what options mean of it is only known now
+            options = registry.option_values(self.plan.factory, self.config.strategy_options, knob)
+            self.plan = replace(self.plan, options=options)
+        if self.plan.warm_start is not None:
+            self.plan.warm_start.require_knob(knob)
+        recalled = self._recalled(device, knob)
+        named = self.plan.warm_start or recalled
+        earlier = NOTHING if named is None else named.earlier
         gpus = device.gpus if held is None else held.actuation.gpus
-        grid = cap_grid(self.config.tune, gpus, original_w, self.plan.required_w)
-        best_w = earlier.best_w(self.config.tune.metric, grid, original_w)
+        grid = setting_grid(self.config.tune, gpus, knob, original, self.plan.required_w)
+        best_w = earlier.best_w(self.config.tune.metric, grid, original)
         named_w = self.plan.required_w or grid  # who names caps wants no other
         opening_w = None if self.config.tune.observe or best_w not in named_w else best_w
-        controller = self._controller(device, original_w, grid, earlier, opening_w)
+        controller = self._controller(device, original, grid, earlier, opening_w)
         if held is not None:
             held.rehearse()
         self.recorder.event(
@@ -233,8 +242,9 @@ class Tuning:
                 kind=device.kind,
                 emulated=device.emulated,
                 gpus=device.gpus,
-                original_w=original_w,
+                original=original,
                 driver=device.driver,
+                knob=knob,
             )
         )
         if recalled is not None:
@@ -249,6 +259,7 @@ class Tuning:
                 node=self.node,
                 pace=pace,
                 is_steady=lambda: controller.is_steady,
+                knob=knob,
             ),
             controller=controller,
             job=self.job,
@@ -260,14 +271,18 @@ class Tuning:
             prices=self.prices,
             attends=self.place.attends,
             reloads=lambda: device.reloads,
+            knob=knob,
             setters=other_setters,
         )
         return runner, held
 
-    def _guard(self, device: Tunable, stack: ExitStack) -> Guarded:
+    def _guard(self, device: Tunable, knob: Knob, stack: ExitStack) -> Guarded:
         if device.refusal is not None:
             raise DeviceError(device.refusal)
-        way = self.place.actuation(self.config.actuator, device, self.new_guardian)
+        if knob.is_power_limit:
+            way = self.place.actuation(self.config.actuator, device, self.new_guardian)
+        else:
+            way = turning(device, knob, self.new_guardian)
         held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
         for chosen in way.chosen(self.clock.now()):
             self.recorder.event(chosen)
@@ -286,24 +301,25 @@ class Tuning:
                 self.recorder.warn(self.clock.now(), said)
         return self.counting.read(self.clock.origin_s, needed=controller.needs_count)
 
-    def _recalled(self, device: Tunable) -> Recalled | None:
+    def _recalled(self, device: Tunable, knob: Knob) -> Recalled | None:
         """What is remembered of the job; `None` as well where another run was named to begin from."""
         if self.memory is None:
             return None
-        recalled = self.memory.recall(device, None if self.node is None else self.node.name)
+        recalled = self.memory.recall(device, None if self.node is None else self.node.name, knob)
         return recalled if self.plan.warm_start is None else None
 
     def _controller(
         self,
         device: Tunable,
-        original_w: tuple[float, ...],
+        original: tuple[float, ...],
         grid: CapGrid,
         earlier: Earlier,
         opening_w: float | None,
     ) -> Controller:
-        """opening_w: the common cap to hold from the first sample until the baseline is measured."""
+        """opening_w: what to hold from the first sample until the baseline is measured."""
         progress = self.counting.progress(device.sensor)
-        remembered = earlier.history(self.config.tune.metric, progress.kind, original_w)
+        settle_s = max(device.sensor.settle_s, grid.knob.settle_s)
+        remembered = earlier.history(self.config.tune.metric, progress.kind, original)
 
         def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
             return self.plan.factory(
@@ -317,13 +333,13 @@ class Tuning:
 
         return Controller(
             config=self.config.tune,
-            sensor=device.sensor,
-            original_w=original_w,
+            sensor=replace(device.sensor, settle_s=settle_s),
+            original_w=original,
             grid=grid,
             progress=progress,
             new_strategy=new_strategy,
             idle=self._idle,
-            remembered=Remembered.of(opening_w, remembered, original_w),
+            remembered=Remembered.of(opening_w, remembered, original),
             finish_s=self._finish_s,
             usual_iterations=earlier.job_iterations,
         )
@@ -347,11 +363,10 @@ class Tuning:
         return (lambda: controller.interval_s) if fixed_hz is None else (lambda: 1 / fixed_hz)
 
     def _say_untouched(self, device: Tunable) -> None:
-        """The limits of a device that was observed: nothing was set."""
-        limits_w: Sequence[float | None] = [None] * len(device.gpus)
+        """What a device that was observed is at: nothing was set."""
+        now: Sequence[float | None] = [None] * len(device.gpus)
         with suppress(DeviceError):
-            limits_w = [reading.requested_w for reading in self._attended(device.read)]
-        for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
-            self.recorder.event(
-                events.LimitRestored(t_s=self.clock.now(), uuid=gpu.uuid, final_w=limit_w, restored=True)
-            )
+            now = self._attended(lambda: settings_now(device, self._knob))
+        for gpu, setting in zip(device.gpus, now, strict=True):
+            at_s = self.clock.now()
+            self.recorder.event(events.LimitRestored(t_s=at_s, uuid=gpu.uuid, final=setting, restored=True))

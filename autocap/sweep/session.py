@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from autocap import events
+from autocap import __version__, events
 from autocap.config.sweep import SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
@@ -31,7 +31,6 @@ from autocap.sweep.plan import observed, planned
 from autocap.sweep.running import LOOK_EVERY_S, Running
 from autocap.sweep.schedule import Schedule, differences
 from autocap.sweep.summary import finished_runs, last_start, summarise, to_csv
-from autocap.version import __version__
 
 _COMPLETE = "every run is done"
 log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ from bench.tables.fit_profiles import read_tables
 def test_a_simulated_sweep_measures_what_the_profile_says() -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     panel = sweep(Command(profile=profile, iterations=40, jitter=0.01), repeats=2, seed=0)
-    assert [row.setting for row in panel.rows] == [float(cap_w) for cap_w in range(260, 99, -5)]
+    assert [row.cap_w for row in panel.rows] == [float(cap_w) for cap_w in range(260, 99, -5)]
     for row in panel.rows:
         assert row.repeats == 2
-        assert row.measurement.period_s == pytest.approx(40 * profile.time_s(row.setting), rel=0.01)
-        assert row.measurement.energy_per_iteration_j == pytest.approx(40 * profile.energy_j(row.setting), rel=0.025)
+        assert row.measurement.period_s == pytest.approx(40 * profile.time_s(row.cap_w), rel=0.01)
+        assert row.measurement.energy_per_iteration_j == pytest.approx(40 * profile.energy_j(row.cap_w), rel=0.025)
     assert panel.left_out == ()
 
 

@@ -16,6 +16,7 @@ from autocap.limits.helper.protocol import Answer, Code, Ended, LeasesEnded, Lea
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir
+from autocap.limits.turned import Turned
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted
@@ -74,6 +75,27 @@ def test_what_a_killed_run_left_is_put_back_and_said_once(state_dir, gpu, capsys
     leave_entry(state_dir, gpu)
     status, (line,) = restore(capsys, "--json")
     assert (status, json.loads(line)) == (0, [{"uuid": gpu.uuid, "outcome": "restored", "sentence": says}])
+
+
+def test_another_knob_that_a_killed_run_had_turned_is_put_back_and_said_with_its_unit(
+    state_dir, gpu, capsys, monkeypatch
+):
+    knob = Turned(name="clock", unit="MHz", tolerance=37.5)
+    says = f"{gpu.uuid}: clock 1250 MHz put back, where autocap with PID {NOBODY.pid} had left clock 900 MHz"
+    for options in ((), ("--json",)):
+        leave_entry(state_dir, gpu, original_w=1250.0, last_w=900.0, knob=knob)
+        file_device.put_knob(gpu.uuid, "clock", 900.0)
+        monkeypatch.setenv("AUTOCAP_OBSERVE", "1")
+        status, (line,) = restore(capsys, *options)
+        assert status == 1
+        assert f"{gpu.uuid}: clock 1250 MHz would be put back, unless somebody else has set a clock since" in line
+        assert file_device.knob_at(gpu.uuid, "clock") == 900.0
+        monkeypatch.delenv("AUTOCAP_OBSERVE")
+        status, (line,) = restore(capsys, *options)
+        said = [{"uuid": gpu.uuid, "outcome": "restored", "sentence": says}]
+        assert (status, json.loads(line) if options else line) == (0, said if options else says)
+        assert file_device.knob_at(gpu.uuid, "clock") == 1250.0
+    assert limit_w(gpu) == 200.0  # which was not to be touched
 
 
 def test_without_a_state_directory_there_is_nothing_to_do_and_none_is_made(state_dir, capsys):

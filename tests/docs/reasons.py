@@ -154,6 +154,8 @@ def _texts(node: ast.expr, values: dict[str, list[ast.expr]], depth: int = 3) ->
         case ast.BoolOp(values=parts) | ast.Tuple(elts=parts):
             for part in parts:
                 yield from _texts(part, values, depth)
+        case ast.Call(func=ast.Attribute(attr="said"), args=[one]):  # of a knob
+            yield from _texts(one, values, depth)
         case ast.Name() | ast.Attribute() if depth:
             for value in values.get(ast.unparse(node), ()):
                 yield from _texts(value, values, depth - 1)

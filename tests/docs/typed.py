@@ -23,7 +23,7 @@ import autocap
 with autocap.tune(metric="energy", max_slowdown="5%", gpus=[0, 1], strategy_option={"trials": 5}) as run:
     pass
 if run.result.chosen is not None:
-    print(run.result.chosen.setting, run.result.trials_dataframe())
+    print(run.result.chosen.cap_w, run.result.trials_dataframe())
 
 @autocap.tune(quick=True)
 def train(epochs: int) -> str:

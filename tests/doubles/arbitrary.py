@@ -80,7 +80,7 @@ def _devices_found(draw: st.DrawFn) -> DeviceFound:
         kind=draw(st.text()),
         emulated=draw(st.booleans()),
         gpus=tuple(gpus),
-        original_w=tuple(original_w),
+        original=tuple(original_w),
         driver=draw(st.none() | st.text()),
     )
 

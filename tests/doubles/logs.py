@@ -27,7 +27,7 @@ STARTED = RunStarted(
 def in_full(outcome: Outcome, metric: Metric | None = None, ended_because: str = "the job ended") -> list[Event]:
     """The events of a simulated job as its run directory would hold them. metric: in place of EDS(2)."""
     started = STARTED if metric is None else replace(STARTED, metric=MetricInfo.of(metric))
-    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original=(260.0,))
     return [started, found, *outcome.log.events, RunEnded(t_s=outcome.wall_s, ended_because=ended_because)]
 
 

@@ -51,14 +51,14 @@ def record(
         replace(
             STARTED, command=COMMAND, metric=MetricInfo.of(metric), strategy=strategy, observe=observe, rates=rates
         ),
-        DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original_w=(260.0,)),
+        DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original=(260.0,)),
         *(
             Sourced(t_s=0.0, kind=kind, source=f"'file:{kind}.csv'", currency="EUR" if kind == PRICE else None)
             for kind in dict.fromkeys(kind for _, kind, _ in quotes)
         ),
     ]
     end: list[Event] = [
-        LimitRestored(t_s=wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),
+        LimitRestored(t_s=wall_s, uuid=gpus[0].uuid, final=260.0, restored=True),
         RunEnded(t_s=wall_s, ended_because="the job ended", exit_status=0),
     ]
     with RunDirectory.create(path, False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:

@@ -58,7 +58,7 @@ def told(metric: events.MetricInfo = STARTED.metric, *, emulated: bool = True) -
     ]
     return [
         replace(STARTED, metric=metric),
-        events.DeviceFound(t_s=0.0, kind="nvml", emulated=emulated, gpus=(gpu,), original_w=(260.0,)),
+        events.DeviceFound(t_s=0.0, kind="nvml", emulated=emulated, gpus=(gpu,), original=(260.0,)),
         events.StateEntered(t_s=1.0, state=State.BASELINE),
         events.BaselineMeasured(t_s=20.0, measurement=FIRST),
         events.StateEntered(t_s=20.0, state=State.SEARCHING),
@@ -83,7 +83,7 @@ def told(metric: events.MetricInfo = STARTED.metric, *, emulated: bool = True) -
         events.StateEntered(t_s=160.0, state=State.HOLDING),
         tally(5600.0, 10_000.0),
         events.StateEntered(t_s=5600.0, state=State.DONE),
-        events.LimitRestored(t_s=5600.0, uuid="GPU-0", final_w=260.0, restored=True),
+        events.LimitRestored(t_s=5600.0, uuid="GPU-0", final=260.0, restored=True),
         events.RunEnded(t_s=5600.0, ended_because="the job ended", exit_status=0),
     ]
 

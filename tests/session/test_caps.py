@@ -6,9 +6,11 @@ import pytest
 from autocap.config import TuneConfig
 from autocap.config.spacing import MOST_CAPS
 from autocap.errors import DeviceError
+from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
-from autocap.session.caps import cap_grid, common_range, limits_known
+from autocap.session.caps import cap_grid, common_range
+from autocap.session.turning import settings_known
 
 
 def gpu(index: int = 0, low: float = 100.0, high: float = 260.0) -> GpuInfo:
@@ -77,9 +79,9 @@ def test_the_step_that_the_refusal_names_is_taken() -> None:
 
 
 def test_a_limit_that_cannot_be_read_is_named_by_its_devices_index_and_kind() -> None:
-    assert limits_known([gpu(2), gpu(5)], [260.0, 240.0]) == (260.0, 240.0)
+    assert settings_known([gpu(2), gpu(5)], POWER_LIMIT, [260.0, 240.0]) == (260.0, 240.0)
     with pytest.raises(DeviceError, match="the limit of GPU 5 cannot be read, so it could not be put back; not tuned"):
-        limits_known([gpu(2), gpu(5)], [260.0, None])
+        settings_known([gpu(2), gpu(5)], POWER_LIMIT, [260.0, None])
     package = replace(gpu(1), noun="package")
     with pytest.raises(DeviceError, match="the limit of package 1 cannot be read"):
-        limits_known([gpu(0), package], [260.0, None])
+        settings_known([gpu(0), package], POWER_LIMIT, [260.0, None])

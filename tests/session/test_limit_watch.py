@@ -11,6 +11,7 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
+from autocap.knobs import Knob
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading
 from autocap.session.limit_watch import LimitWatch
@@ -87,3 +88,16 @@ def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s
     tally = outcome.log.events[-1]
     assert isinstance(tally, events.Tally)
     assert np.isclose(tally.since_s + tally.elapsed_s, 90.0, atol=1.0)
+
+
+def test_another_knob_is_watched_by_its_own_values_whatever_the_power_limit_does() -> None:
+    watch = LimitWatch(
+        GPUS[:1], (), Knob(name="mode", values=(0, 1, 2), labels=("quiet", "even", "eager"), faster=None)
+    )
+
+    def seen(t_s: float, value: float | None, limit_w: float = 200.0) -> str | None:
+        return watch.change([Reading(t_s=t_s, power_w=100.0, requested_w=limit_w, knob_value=value)], (2.0,))
+
+    assert [seen(1.0, 1.0), seen(2.0, None), seen(3.0, 1.0, 150.0), seen(4.0, 2.0)] == [None] * 4
+    said = "the mode of GPU 0 is eager, where even should be: somebody else has changed it, and it stays"
+    assert seen(5.0, 2.0) == said

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from http.client import HTTPException
 from typing import IO
 
+from autocap import __version__
 from autocap.config.values import shown
 from autocap.session.prices.series import SourceRefused
-from autocap.version import __version__
 from autocap.wire.json_lines import Json, parse
 
 _WITHIN_S = 20.0
