@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Restored
 from autocap.limits.guard import Actuator
 from autocap.limits.times import PUT_BACK_AGAIN_S, PUT_BACK_SELDOM_S
@@ -11,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class Restorer:
-    """warn: records what the user should know, with its time."""
+    """warn: records what the user should know, with its time. knob: that is put back."""
 
-    def __init__(self, limits: Actuator, warn: Callable[[float, str], None]) -> None:
-        self._limits, self._warn = limits, warn
+    def __init__(self, limits: Actuator, warn: Callable[[float, str], None], knob: Knob = POWER_LIMIT) -> None:
+        self._limits, self._warn, self._knob = limits, warn, knob
         self._missing: set[str] = set()  # devices of which it was said that their limit is still to be put back
         self._again_s: float | None = None
         self._wait_s = PUT_BACK_AGAIN_S
@@ -52,9 +53,9 @@ class Restorer:
     def _follow(self, one: Restored, now_s: float) -> None:
         if one.failure is not None and one.uuid not in self._missing:
             self._missing.add(one.uuid)
-            text = f"the limit of {one.uuid} could not be put back yet ({one.failure}); it is tried again until it is"
-            self._warn(now_s, text)
+            text = f"could not be put back yet ({one.failure}); it is tried again until it is"
+            self._warn(now_s, f"the {self._knob.label} of {one.uuid} {text}")
         elif one.failure is None and one.uuid in self._missing:
             self._missing.discard(one.uuid)
-            at = "" if one.final_w is None else f": it is at {one.final_w:g} W again"
-            self._warn(now_s, one.note or f"the limit of {one.uuid} was put back after all{at}")
+            at = "" if one.final_w is None else f": it is at {self._knob.value_text(one.final_w)} again"
+            self._warn(now_s, one.note or f"the {self._knob.label} of {one.uuid} was put back after all{at}")

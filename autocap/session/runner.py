@@ -132,7 +132,7 @@ class Runner:
         self._called_s = 0.0  # that the devices were longest read or set for since the last beat
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
-        self._restorer = None if actuator is None else Restorer(actuator, self._warn)
+        self._restorer = None if actuator is None else Restorer(actuator, self._warn, knob)
         self._link, self._prices = BudgetLink(budget, controller), PriceLink(prices, controller)
 
     @property

@@ -1,10 +1,11 @@
 """A limit that cannot be put back is tried again while the job goes on, and the run log says what became of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from autocap.errors import GuardError
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Restored
 from autocap.session.restorer import Restorer
 from autocap.testing.nvml import Fault
@@ -34,9 +35,9 @@ class Limits:
             raise answer
         return answer
 
-    def play(self, until_s: float) -> None:
+    def play(self, until_s: float, knob: Knob = POWER_LIMIT) -> None:
         """Ask for it at 0 s, then look every 0.1 s."""
-        restorer = Restorer(self, lambda _t_s, text: self.said.append(text))
+        restorer = Restorer(self, lambda _t_s, text: self.said.append(text), knob)
         restorer.restore(0.0)
         for tick in range(round(10 * until_s)):
             self.now_s = tick / 10
@@ -94,3 +95,13 @@ def test_a_gpu_that_is_lost_for_two_seconds_has_its_limit_back_soon_after_and_th
     assert any("could not be put back yet" in text for text in report.said)
     assert any("was put back after all" in text for text in report.said)
     assert (report.status, report.raised, report.left_behind) == (0, None, ())
+
+
+def test_another_knob_is_said_in_its_own_words():
+    limits = Limits([(FAILED,), (replace(BACK, final_w=1.0),)])
+    mode = Knob(name="mode", values=(0, 1, 2), labels=("quiet", "even", "eager"), faster=None)
+    limits.play(60.0, mode)
+    assert limits.said == [
+        "the mode of GPU-1 could not be put back yet (it is lost); it is tried again until it is",
+        "the mode of GPU-1 was put back after all: it is at even again",
+    ]
