@@ -16,6 +16,8 @@ from itertools import pairwise
 from typing import cast
 
 UP, DOWN = "up", "down"
+# Not in the names of options and pages.
+_SAID_OF_LIMITS = re.compile(r"\blimit(?= found\b)|(?<![-\w])cap(?=s?\b(?!-))")
 _LONGEST = 32  # characters of a word
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -85,7 +87,7 @@ class Knob:
         """What is said of caps and of the limit found on arrival, as it is said of this knob."""
         if self.is_power_limit:
             return sentence
-        return re.sub(r"\blimit(?= found on arrival)|\bcap(?=s?\b)", "setting", sentence)
+        return _SAID_OF_LIMITS.sub("setting", sentence)
 
     @property
     def label(self) -> str:
@@ -136,7 +138,8 @@ class Knob:
         it."""
         if self.is_power_limit:
             return value
-        at = next((place for place, one in enumerate(self.values) if abs(one - value) <= self.tolerance), None)
+        tolerance = self.tolerance
+        at = next((place for place, one in enumerate(self.values) if abs(one - value) <= tolerance), None)
         place = float(at) if at is not None else self._between(value)
         return len(self.values) - place if self.faster == DOWN else place + 1
 
@@ -227,8 +230,29 @@ def as_written(of: Json, knob: Knob) -> Json:
 
 
 def as_read(of: Json, knob: Knob) -> Json:
-    """The way back."""
-    return of if knob.is_power_limit else _walked(of, _OF_POWER, lambda one: _place(one, knob))
+    """The way back. Raises ValueError for what is no setting of the knob, and for power limits in its place."""
+    if knob.is_power_limit:
+        return of
+    if has_settings(of):
+        raise ValueError(f"power limits are no settings of the knob {knob.name}")
+    try:
+        return _walked(of, _OF_POWER, lambda one: _place(one, knob))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def has_settings(of: Json) -> bool:
+    """Whether settings are in it as they are written of the power limit."""
+    left = [of]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if not _KEYS.keys().isdisjoint(one):
+                return True
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return False
 
 
 def _walked(of: Json, keys: dict[str, str], each: Callable[[Json], Json]) -> Json:
@@ -255,7 +279,9 @@ def _place(shown: Json, knob: Knob) -> Json:
     if shown is None:
         return None
     if isinstance(shown, str):
-        return knob.named(shown)
+        return knob.setting(knob.values[knob.labels.index(shown)])
+    if type(shown) not in (int, float):
+        raise ValueError(f"a setting of the knob {knob.name} is a label or a number")
     return knob.setting(cast(float, shown))
 
 

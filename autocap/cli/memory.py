@@ -103,11 +103,11 @@ def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
 
 def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json: bool) -> None:
     from autocap.reports import memory_list
-    from autocap.wire.codec import encode
+    from autocap.runlog.memory.entry import written
 
     now = datetime.now(UTC)
     if as_json:
-        put_json([encode(entry) for entry in entries])
+        put_json([written(entry) for entry in entries])
     elif whole:
         _put(memory_list.of_one(entries[0], now))
     elif entries:

@@ -82,13 +82,12 @@ def _body(names: tuple[str, str], first: Summary, second: Summary, found: Compar
         left=(0,),
     )
     if found.held is not None:
-        yield Sentences(
-            lines=(
-                "per iteration, at the caps that they ended with; the metric is 1 at each run's own baseline, and of B "
-                "against A at what A ended with; errors are those of the measurements, without what else "
-                "changes from day to day",
-            )
+        said = (
+            "per iteration, at the caps that they ended with; the metric is 1 at each run's own baseline, and of B "
+            "against A at what A ended with; errors are those of the measurements, without what else changes from day "
+            "to day"
         )
+        yield Sentences(lines=(second.knob.said(first.knob.said(said)),))
 
 
 def _settings(one: Summary) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from autocap.knobs import Knob
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.wording.numbers import ago, counted, cut
 from autocap.reports.wording.run import EMULATED, asked_for, measured
@@ -16,10 +15,11 @@ TITLES = ("key", "job", "on", "runs", "measured", "kept W", "metric")
 
 def document(entries: Sequence[Entry], now: datetime) -> Document:
     """A row a job, in their order."""
+    in_watts = all(entry.setup.knob is None for entry in entries)
     table = Table(
         heading="remembered jobs, the one used last first",
-        titles=TITLES,
-        rows=tuple(_row(entry, now) for entry in entries),
+        titles=TITLES if in_watts else tuple("kept" if title == "kept W" else title for title in TITLES),
+        rows=tuple(_row(entry, now, bare=in_watts) for entry in entries),
         below=(TITLES.index("job"),),
         spare=tuple(TITLES.index(title) for title in ("on", "runs", "measured")),
         left=(0, 1, 2),
@@ -47,21 +47,18 @@ def of_one(entry: Entry, now: datetime) -> Document:
     )
 
 
-def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
-    last = entry.latest
+def _row(entry: Entry, now: datetime, *, bare: bool) -> tuple[str, ...]:
+    """bare: the title has the unit."""
+    last, shown = entry.latest, entry.setup.turned.bare if bare else entry.setup.turned.text
     return (
         entry.key[:SHOWN_DIGITS],
         cut(shlex.join(entry.command), _COMMAND),
         counted(entry.setup.gpus),
         str(entry.runs),
         ago((now - last.when).total_seconds()),
-        "–" if last.kept_w is None else _kept(last.kept_w, entry.setup.knob),
+        "–" if last.kept_w is None else shown(last.kept_w),
         last.metric.name,
     )
-
-
-def _kept(setting: float, knob: Knob | None) -> str:
-    return f"{setting:g}" if knob is None else knob.text(setting)
 
 
 def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:

@@ -146,10 +146,11 @@ def moment(started_at: str | None) -> datetime | None:
 
 def document(runs: Sequence[PastRun], place: PurePath) -> Document:
     """A row a run, in their order. place: where they lie."""
+    in_watts = all(run.knob == POWER_LIMIT.name for run in runs)
     table = Table(
         heading=f"runs in {place}, the latest first",
-        titles=TITLES,
-        rows=tuple(map(_row, runs)),
+        titles=TITLES if in_watts else (*TITLES[:-2], "kept", TITLES[-1]),
+        rows=tuple(_row(run, "" if in_watts else f" {POWER_LIMIT.unit}") for run in runs),
         spare=_SPARE,
         below=(TITLES.index("command"),),
         left=_LEFT,
@@ -157,7 +158,8 @@ def document(runs: Sequence[PastRun], place: PurePath) -> Document:
     return Document(headline="Runs", body=(table,))
 
 
-def _row(run: PastRun) -> tuple[str, ...]:
+def _row(run: PastRun, unit: str) -> tuple[str, ...]:
+    """unit: behind watts, nothing where the title has it."""
     began = moment(run.started_at)
     when = "–" if began is None else f"{began:%Y-%m-%d %H:%M}"
     name = cut(PurePath(run.directory).name, _NAME)
@@ -170,7 +172,7 @@ def _row(run: PastRun) -> tuple[str, ...]:
         cut(counted(run.gpus) or "–", _NAME),
         "–" if run.metric is None else cut(run.metric.name, _NAME),
         cut(shlex.join(run.command), _COMMAND),
-        _kept(run),
+        _kept(run, unit),
         cut(saved(run), _CLAUSE),
     )
 
@@ -182,9 +184,10 @@ def saved(run: PastRun) -> str:
     if not run.gpus and run.state != RUNNING:
         return f"not tuned: {run.why}"
     if run.cap_w is None and run.setting is None:
+        none = f"no {'cap' if run.knob == POWER_LIMIT.name else 'setting'} kept"
         if run.why != UNFINISHED:
-            return f"no cap kept: {run.why}"
-        return "nothing is decided yet" if run.state == RUNNING else "no cap kept: killed before anything was decided"
+            return f"{none}: {run.why}"
+        return "nothing is decided yet" if run.state == RUNNING else f"{none}: killed before anything was decided"
     if run.saved is None or run.saved.energy_pct is None or run.saved.time_pct is None:
         return "not on record"
     label = " (emulated)" if run.modelled else ""
@@ -204,8 +207,8 @@ def _shown(setting: Sequence[float | str], unit: str) -> str | None:
     return "/".join(dict.fromkeys(shown)) or None
 
 
-def _kept(run: PastRun) -> str:
+def _kept(run: PastRun, unit: str) -> str:
     if run.cap_w is None:
         return run.setting or "–"
     found = [limit_w for limit_w in run.found_w if limit_w is not None]
-    return f"{common_caps(run.cap_w)} of {common_caps(found)}" if found else common_caps(run.cap_w)
+    return f"{common_caps(run.cap_w)} of {common_caps(found)}{unit}" if found else f"{common_caps(run.cap_w)}{unit}"

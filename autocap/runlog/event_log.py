@@ -16,8 +16,8 @@ from pathlib import Path
 
 from autocap import registry
 from autocap.errors import RunDirectoryError
-from autocap.events import KINDS, DeviceFound, Event, RunEnded
-from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written
+from autocap.events import KINDS, DeviceFound, Event, PluginEvent, RunEnded, SettingsTaken
+from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written, has_settings
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.plausible import require_plausible
 from autocap.text import printable, printable_json
@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 def line_of(event: Event, knob: Knob = POWER_LIMIT) -> bytes:
     """An event as one line, in a run that turns that knob."""
-    fields = as_written(encode(event), knob)
+    knob = event.knob if isinstance(event, DeviceFound) else knob
+    fields = as_written(encode(event), knob) if _tells_settings(type(event)) else encode(event)
     assert isinstance(fields, dict)
     return (printable_json({"event": event.logged_as, **fields}) + "\n").encode()
 
@@ -60,7 +61,7 @@ class EventLines:
         self._lines = self._parsed = 0
         self._damaged = self._first_damaged = 0
         self._unknown: dict[str, int] = {}  # names of events, with how many there were
-        self._knob = POWER_LIMIT
+        self._knob: Knob | None = None  # until a device was found, or power limits were said before
 
     def take(self, piece: bytes) -> list[Event]:
         """The events of the lines that are whole by now. Raises InputRefused where there are too many in all."""
@@ -100,16 +101,14 @@ class EventLines:
                     f"{self._path} holds more than {_MOST_PARSED} events, the most that is read of a run"
                 )
             try:
-                event = _event(line, self._knob)
+                event, self._knob = _event(line, self._knob)
             except (ValueError, TypeError, KeyError):
                 self._damage(number)
                 continue
             if isinstance(event, str):
                 self._unknown[event] = self._unknown.get(event, 0) + 1
-                continue
-            if isinstance(event, DeviceFound):
-                self._knob = event.knob
-            found.append(event)
+            else:
+                found.append(event)
         self._lines += len(lines)
         return found
 
@@ -128,9 +127,9 @@ def load_plugin_events() -> None:
             logger.debug("the events of %s cannot be loaded", name, exc_info=True)
 
 
-def _event(line: bytes, knob: Knob = POWER_LIMIT) -> Event | str:
-    """The event of a line, in a run that turns that knob; its name alone where nobody here knows it. Raises as
-    `decode`."""
+def _event(line: bytes, knob: Knob | None = None) -> tuple[Event | str, Knob | None]:
+    """The event of a line, its name alone where nobody here knows it; and the knob of what comes after it. knob: that
+    is turned in the run, `None` while nothing has said which. Raises as `decode`."""
     entry = parse(line, _MOST_LINE)
     if not isinstance(entry, dict):
         raise ValueError("an event is written as an object")
@@ -138,12 +137,27 @@ def _event(line: bytes, knob: Knob = POWER_LIMIT) -> Event | str:
     if name not in KINDS:
         load_plugin_events()
     if name not in KINDS:
-        return name
-    if KINDS[name] is DeviceFound and isinstance(entry.get("knob"), dict):
-        knob = decode(Knob, entry["knob"])
-    event: Event = decode(KINDS[name], as_read(entry, knob))
+        return name, knob
+    kind, tells = KINDS[name], _tells_settings(KINDS[name])
+    if kind is DeviceFound:
+        knob = _only(decode(Knob, entry["knob"]) if "knob" in entry else POWER_LIMIT, knob)
+    elif knob is None and tells and has_settings(entry):
+        knob = POWER_LIMIT
+    event: Event = decode(kind, as_read(entry, knob or POWER_LIMIT) if tells else entry)
     require_plausible(event)
-    return event
+    return event, knob
+
+
+def _tells_settings(kind: type[Event]) -> bool:
+    """Whether what it calls so are those of the knob: plug-ins speak of watts, and a command line has others."""
+    return not issubclass(kind, PluginEvent | SettingsTaken)
+
+
+def _only(found: Knob, said: Knob | None) -> Knob:
+    """The knob of a run, which has one. Raises ValueError for a second one, whose settings would be read as others."""
+    if said is not None and found != said and not (found.is_power_limit and said.is_power_limit):
+        raise ValueError(f"a run that turns the knob {said.name} does not turn {found.name}")
+    return found
 
 
 def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning, most_bytes: int = _MOST_LOG) -> list[Event]:
@@ -179,7 +193,7 @@ def first_event(run_dir: Path) -> Event | None:
         while b"\n" not in line and len(line) <= _MOST_LINE and (piece := log.read(_FIRST)):
             line += piece
     try:
-        event = _event(line.partition(b"\n")[0])
+        event, _ = _event(line.partition(b"\n")[0])
     except (ValueError, TypeError, KeyError):
         return None
     return None if isinstance(event, str) else event

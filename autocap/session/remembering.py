@@ -78,7 +78,7 @@ class JobMemory:
         self._sensor = device.sensor
         entry = self.store.read(self._key)
         curves = () if entry is None else entry.fresh(self.now)
-        if entry is None or not curves:
+        if entry is None or not curves or entry.setup.knob != self._setup.knob:
             return None
         self.store.use(self._key)
         age_s = max(0.0, (self.now - curves[-1].when).total_seconds())

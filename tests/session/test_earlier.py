@@ -14,6 +14,7 @@ from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
 from autocap.events import Event, State
+from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.directory import RunDirectory
@@ -21,7 +22,9 @@ from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
 from tests.doubles.feeds import measurement, trial_of
+from tests.doubles.knob_logs import CLOCK, MODE, record_turned, turned
 from tests.doubles.logs import STARTED
+from tests.doubles.told import told
 
 COMMAND = ("python", "train.py")
 DEVICE = SimulatedDevice(VirtualClock(), SimulatedJob(profile=load("tesla-v100/resnet50")))
@@ -259,3 +262,18 @@ def test_a_curve_from_other_limits_is_history_only_where_there_is_none_from_thes
     lower = replace(OF_EDS, baseline=measurement(95.0, 0.5, cap_w=250.0))
     both = Earlier(curves=(lower, OF_EDS))
     assert [both.history(EDS, "", (at_w,))[0].setting for at_w in (250.0, 280.0)] == [250.0, 300.0]
+
+
+def test_a_run_of_another_knob_or_of_one_with_other_values_is_refused(tmp_path: Path) -> None:
+    """Its settings are places in another list."""
+    record_turned(tmp_path / "run", turned(CLOCK), CLOCK)
+    run = warm_start(tmp_path / "run")
+    assert run.knob == CLOCK
+    run.require_knob(CLOCK)
+    for other in (POWER_LIMIT, MODE, replace(CLOCK, values=(*CLOCK.values, 1800.0))):
+        with pytest.raises(WarmStartRefused, match="the knob was 'clock' and is now '"):
+            run.require_knob(other)
+    (curve,) = run.earlier.curves
+    assert {point.setting for point in curve.points} <= set(CLOCK.settings)
+    record_turned(tmp_path / "power", told(), POWER_LIMIT)
+    warm_start(tmp_path / "power").require_knob(POWER_LIMIT)

@@ -34,7 +34,7 @@ _STYLES = {
 _OTHER = Style(colour=Colour.INK, marker=Marker.RING)
 _PREDICTED_DASH, _MEASURED_WIDTH = (4.0, 3.0), 1.2
 _ONE = Style(colour=Colour.MUTED, width=1.0)
-_COLUMNS = 3
+_COLUMNS, _COLUMNS_OF_NAMES = 3, 2
 _MOST_TRIALS = 1000  # the last; a search takes some ten
 
 
@@ -133,7 +133,7 @@ def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> tuple[
     (curve,) = curves
     if curve.predicted:
         caption += " Dashed lines are predicted, with the standard deviation of the prediction."
-    known = replace(known, caption=caption, columns=_COLUMNS)
+    known = replace(known, caption=caption, columns=_COLUMNS_OF_NAMES if curve.knob.labels else _COLUMNS)
     asked_for = dict.fromkeys((ENERGY, TIME, curve.asked_for))
     others = [name for name in curve.metrics if name not in asked_for]
     return (

@@ -4,8 +4,10 @@ For a page the same picture is drawn anew for each width: type stays 12 pixels, 
 wide page stand below each other on a narrow one.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from textwrap import wrap
 
 import numpy as np
@@ -21,6 +23,7 @@ _BAR = 12.0
 _BESIDE, _SLACK = 6.0, 4.0  # between an axis and what stands to its left; between that and the edge
 _PER_Y_TICK, _PER_X_TICK = 34.0, 70.0
 _LABEL_HEIGHT, _LABEL_GAP, _MARKER = 12.0, 7.0, 5.0
+_LEAST_NAME, _NAME_GAP = 50.0, 6.0  # of a name along an axis that is shortened, and between two of them
 _NARROW = 560  # pixels; narrower than this, panels stand below each other
 _MOST_LABELS = 100  # of which there is room for far fewer
 _LINE = 18.0  # from one line of text to the next
@@ -129,9 +132,22 @@ def _y_ticks(plot: Plot, height: float) -> list[float]:
 def _x_ticks(axis: Axis, width: float) -> dict[float, str]:
     """Their labels by place."""
     if axis.names:
-        return dict(axis.names)
+        return _names(axis, width)
     places = ticks(axis, max(2, int(width / _PER_X_TICK)))
     return dict(zip(places, tick_labels(places), strict=True))
+
+
+def _names(axis: Axis, width: float) -> dict[float, str]:
+    """Those that there is room for along an axis so wide, the first of them first; shortened rather than left out."""
+    per_unit = width / (axis.high - axis.low)
+    apart = min((later - one for (one, _), (later, _) in pairwise(axis.names)), default=1.0) * per_unit
+    found, free_from = dict[float, str](), -math.inf
+    for at, name in axis.names:
+        shown = ink.fitted(name, max(apart - _NAME_GAP, _LEAST_NAME))
+        half = ink.text_width(shown) / 2
+        if at * per_unit - half >= free_from:
+            found[at], free_from = shown, at * per_unit + half + _NAME_GAP
+    return found
 
 
 def _overhang(axis: Axis, width: float) -> float:

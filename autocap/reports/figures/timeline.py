@@ -112,7 +112,7 @@ def _timeline(
         caption=_caption(summary, gpus, samples.notes, valued=bool(values)),
         panels=(
             Rows(x=clock.axis, rows=tuple(_rows(summary, events, clock))),
-            _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
+            _power(summary, samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
             *values,
             _periods(summary.knob, events, samples, inside, clock),
         ),
@@ -122,14 +122,18 @@ def _timeline(
 
 
 def _caption(summary: Summary, gpus: int, notes: Sequence[str], *, valued: bool) -> str:
-    sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
+    limits = "The cap is the power limit that is requested, the enforced limit what the device says holds."
+    if not summary.knob.is_power_limit:
+        limits = "The power limit is what is requested, the enforced limit what the device says holds."
+    sentences = [limits]
     if gpus > 1:
         sentences.append(f"Power and limits are the sums of {gpus} devices.")
     if summary.trials:
         tried = "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
         sentences.append(summary.knob.said(tried))
     if valued:
-        sentences.append("Below is what a kilowatt-hour cost or emitted; at a point on it the caps followed.")
+        followed = "Below is what a kilowatt-hour cost or emitted; at a point on it the caps followed."
+        sentences.append(summary.knob.said(followed))
     sentences.append("A point at the bottom is the mean of a window as long as its bar, with its standard error.")
     return " ".join([*sentences, *(f"Of the samples: {note}." for note in notes)])
 
@@ -168,10 +172,11 @@ def _trials(events: Sequence[Event]) -> Iterator[tuple[float, TrialEnded]]:
             yield one.t_s, other
 
 
-def _power(samples: Samples, inside: Bools, clock: _Clock, label: str) -> Plot:
+def _power(summary: Summary, samples: Samples, inside: Bools, clock: _Clock, label: str) -> Plot:
     t_s = samples.t_s[inside]
     marks: list[Mark] = []
-    limits = (("cap", _CAP, samples.requested_w), ("enforced limit", _ENFORCED, samples.enforced_w))
+    requested = "cap" if summary.knob.is_power_limit else "power limit"
+    limits = ((requested, _CAP, samples.requested_w), ("enforced limit", _ENFORCED, samples.enforced_w))
     for name, style, values in limits:
         x, y = changes(t_s, values[inside])
         if np.isfinite(y).any():

@@ -36,7 +36,13 @@ def table(summary: Summary) -> Table | None:
     for account, what in ((books.baseline, "the limit found on arrival"), (books.constant, "the best constant cap")):
         if account is not None and account.setting is not None:
             predicted = ", predicted" if account.source == PREDICTED else ""
-            rows.append(row(account, common_caps(account.setting, summary.knob), f"{what}, all the time{predicted}"))
+            rows.append(
+                row(
+                    account,
+                    common_caps(account.setting, summary.knob),
+                    summary.knob.said(f"{what}, all the time{predicted}"),
+                )
+            )
     names = tuple(scale[1] for scale in columns if scale)
     return Table(
         heading="What the work cost",
@@ -64,7 +70,7 @@ def remarks(summary: Summary) -> list[str]:
         out.append(f"{mean:.4g} {unit} in the mean of the energy used, read from {source}{unknown}")
     if books.moves:
         times = "once" if books.moves == 1 else f"{books.moves} times"
-        out.append(f"caps were moved {times} to follow it")
+        out.append(summary.knob.said(f"caps were moved {times} to follow it"))
     out += [f"{name}: {', '.join(changed)}" for name, changed in _against(summary, books) if changed]
     return out
 
@@ -83,7 +89,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     for name, amount, scale in shown:
         if amount is not None and scale is not None:
             note = "; ".join(
-                f"{_change(amount, other)} against {what}"
+                summary.knob.said(f"{_change(amount, other)} against {what}")
                 for other, what in _others(books, name)
                 if other is not None and other.value > 0
             )
@@ -111,7 +117,10 @@ def _against(summary: Summary, books: Books) -> Iterator[tuple[str, list[str]]]:
             ("CO₂", spent.carbon_g, account.carbon_g),
             ("time", spent.time_s, account.time_s),
         ]
-        yield what, [f"{name} {_change(one, other)}" for name, one, other in pairs if one and other and other.value > 0]
+        yield (
+            summary.knob.said(what),
+            [f"{name} {_change(one, other)}" for name, one, other in pairs if one and other and other.value > 0],
+        )
 
 
 def money_name(books: Books) -> str:

@@ -56,7 +56,12 @@ def _followed(summary: Summary, books: Books, baseline: Account) -> str:
             said.append(f"{_change(summary.metric.name, 100 * (ratio - 1), 100 * ratio * stderr)} against {other}")
     joules = books.spent.energy_j.value - baseline.energy_j.value
     sure = abs(joules) > _SIGMAS * baseline.energy_j.stderr
-    return "; ".join([f"Caps followed the {what}: {', '.join(said)}", *([_amount(summary, joules)] if sure else [])])
+    return "; ".join(
+        [
+            f"{summary.knob.said('caps').capitalize()} followed the {what}: {', '.join(said)}",
+            *([_amount(summary, joules)] if sure else []),
+        ]
+    )
 
 
 def _changes(summary: Summary) -> str:

@@ -261,7 +261,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
         label = _with_k(summary.metric) if name == summary.metric.name else name
         power = _label(summary) if name == "energy" else ""
         unsure = UNCONFIRMED * (summary.chosen is not None and not summary.chosen.confirmed)
-        note = f"at the kept cap{unsure}, against the baseline{mark(summary)}"
+        note = summary.knob.said(f"at the kept cap{unsure}, against the baseline{mark(summary)}")
         yield Fact(name=f"{label} per iteration{power}", value=value, note=note)
     whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
     if whole is not None and totals is not None:
@@ -291,16 +291,17 @@ def per_gpu(summary: Summary) -> list[str]:
     versus = summary.versus_common
     if versus is None:
         return []
+    knob = summary.knob
     if not versus.kept:
-        return [f"no cap per GPU was kept: {versus.reason}"]
-    settings = "/".join(f"{setting:g}" for setting in versus.setting)
+        return [knob.said("no cap per GPU was kept: ") + versus.reason]
+    settings = f"{'/'.join(map(knob.bare, versus.setting))} {knob.unit_shown}".rstrip()
     changes = [
         (f"energy{_label(summary)}", versus.energy_pct, versus.energy_stderr_pct),
         ("time", versus.time_pct, versus.time_stderr_pct),
         (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
     ]
     changed = ", ".join(f"{name} {_signed(pct, stderr)}" for name, pct, stderr in changes)
-    return [f"caps per GPU {settings} W: {changed} per iteration, against the common cap"]
+    return [knob.said(f"caps per GPU {settings}: {changed} per iteration, against the common cap")]
 
 
 def remarks(events: Sequence[Event]) -> list[str]:

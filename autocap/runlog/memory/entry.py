@@ -141,11 +141,16 @@ def shortened(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+def written(entry: Entry) -> dict[str, object]:
+    """An entry as it is kept, and shown to programs."""
+    found = as_written(encode(entry), entry.setup.turned)
+    assert isinstance(found, dict)
+    return {**found, "setup": _setup(entry.setup)}
+
+
 def to_bytes(entry: Entry) -> bytes:
     """Raises ValueError for what is larger than would be read."""
-    written = as_written(encode(entry), entry.setup.turned)
-    assert isinstance(written, dict)
-    text = (printable_json({**written, "setup": _setup(entry.setup)}) + "\n").encode()
+    text = (printable_json(written(entry)) + "\n").encode()
     if len(text) > MOST_BYTES:
         raise ValueError(f"it takes {len(text)} bytes, and at most {MOST_BYTES} are kept of a job")
     return text

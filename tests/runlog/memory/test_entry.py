@@ -1,5 +1,6 @@
 """What is remembered comes back as it was, and damage is never more than nothing."""
 
+import json
 import random
 from dataclasses import replace
 from datetime import timedelta
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autocap.knobs import Knob
 from autocap.runlog.memory.entry import (
     MOST_BYTES,
     MOST_CURVES,
@@ -15,11 +17,14 @@ from autocap.runlog.memory.entry import (
     Entry,
     Point,
     from_bytes,
+    key_of,
     shortened,
     to_bytes,
     with_curve,
 )
+from autocap.runlog.memory.job import Job
 from tests.doubles.arbitrary import measurements
+from tests.doubles.knob_logs import CLOCK, MODE, SETTINGS, keys_in, remembered
 from tests.doubles.memories import NOW, curve, entry, with_progress
 
 WHOLE = entry("ab", curve({180.0: 80.0, 140.0: 85.0}, days=3), curve({160.0: 82.0}, kept_w=160.0))
@@ -121,3 +126,29 @@ def test_old_curves_and_those_of_the_future_are_not_fresh() -> None:
 def test_a_command_of_any_length_is_shown_in_part() -> None:
     assert shortened(("a", "b")) == ("a", "b")
     assert shortened(("a", "x" * 70_000, "b")) == ("a", "…")
+
+
+@pytest.mark.parametrize("knob", [CLOCK, MODE], ids=lambda knob: knob.name)
+def test_of_another_knob_an_entry_is_kept_in_its_labels_or_values(knob: Knob) -> None:
+    own = remembered(knob)
+    text = to_bytes(own)
+    assert from_bytes(text, own.key) == own
+    assert not keys_in(json.loads(text)) & SETTINGS
+    kept, arrival = {"clock": (1200.0, [1500.0]), "mode": ("eager", ["compiled"])}[knob.name]
+    (written,) = json.loads(text)["curves"]
+    assert (written["kept_setting"], written["baseline"]["setting"]) == (kept, arrival)
+    shown = json.dumps(kept).encode()
+    for damage in (b'"Eager"', b"1800.0", b"true", b'"1200"'):
+        damaged = text.replace(b'"kept_setting": ' + shown, b'"kept_setting": ' + damage)
+        assert damaged != text
+        with pytest.raises(REFUSED):
+            from_bytes(damaged, own.key)
+
+
+def test_what_was_remembered_of_the_power_limit_keeps_its_form_and_its_name() -> None:
+    """As they were before another knob could be turned: else all of it would be forgotten."""
+    assert set(json.loads(WRITTEN)["setup"]) == {"kind", "emulated", "gpus", "driver", "node"}
+    job = Job(command=("a",), words=("a",), environment=(("WORLD_SIZE", "2"),))
+    assert key_of(job, WHOLE.setup) == "3db8e79e72a333c904bb04f5b4dd4efee2da5bfbc768a07771ebaee8e6539886"
+    others = [replace(WHOLE.setup, knob=one) for one in (CLOCK, MODE, replace(CLOCK, values=CLOCK.values[1:]))]
+    assert len({key_of(job, one) for one in (WHOLE.setup, *others)}) == 4
