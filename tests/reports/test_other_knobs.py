@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from autocap.knobs import POWER_LIMIT, Knob
 from autocap.reports.comparison import compare
 from autocap.reports.comparison import document as of_two
 from autocap.reports.figures.caps import caps, of_run
-from autocap.reports.figures.model import Line
+from autocap.reports.figures.model import Band, Line
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.view import View
 from autocap.reports.memory_list import document as memories
@@ -149,10 +150,13 @@ def test_its_picture_has_names_on_the_axis_and_lines_only_where_there_is_an_orde
     log = turned(knob)
     curve = of_run(summarise(log), log)
     assert curve is not None
-    pictures = caps([curve], "")
+    pictures = caps([replace(curve, predicted=curve.predicted or curve.measured)], "")
     for plot in (plot for picture in pictures for plot in picture.plots):
         assert plot.x.label == {"clock": "clock, MHz", "mode": "mode"}[knob.name]
         names = [name for _, name in plot.x.names]
         assert names == {"clock": ["600", "900", "1200", "1500"], "mode": list(MODE.labels)}[knob.name]
-        joined = [mark for mark in plot.marks if isinstance(mark, Line) and mark.name is not None]
+        joined = [mark for mark in plot.marks if isinstance(mark, Line | Band) and mark.style.width != 1.0]
         assert bool(joined) is knob.ordered
+        assert [mark.name for mark in plot.key] == (
+            ["measured", "predicted"] if knob.ordered else ["predicted", "measured"]
+        )

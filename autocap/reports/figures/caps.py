@@ -132,7 +132,8 @@ def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> tuple[
         return (replace(known, panels=tuple(_of_curve(curve) for curve in curves), columns=2),)
     (curve,) = curves
     if curve.predicted:
-        caption += " Dashed lines are predicted, with the standard deviation of the prediction."
+        drawn = "Dashed lines" if curve.knob.ordered else "Rings"
+        caption += f" {drawn} are predicted, with the standard deviation of the prediction."
     known = replace(known, caption=caption, columns=_COLUMNS_OF_NAMES if curve.knob.labels else _COLUMNS)
     asked_for = dict.fromkeys((ENERGY, TIME, curve.asked_for))
     others = [name for name in curve.metrics if name not in asked_for]
@@ -157,9 +158,13 @@ def _of_metric(curve: Curve, name: str) -> Plot:
     marks: list[Mark] = []
     if curve.predicted:
         setting, value, error = _series(curve.predicted, name)
-        marks.append(Band(name=None, style=style, x=setting, low=value - error, high=value + error))
-        dashed = Style(colour=style.colour, dash=_PREDICTED_DASH)
-        marks.append(Line(name="predicted", style=dashed, x=setting, y=value))
+        if curve.knob.ordered:
+            marks.append(Band(name=None, style=style, x=setting, low=value - error, high=value + error))
+            dashed = Style(colour=style.colour, dash=_PREDICTED_DASH)
+            marks.append(Line(name="predicted", style=dashed, x=setting, y=value))
+        else:  # nothing lies between two of them
+            ring = Style(colour=style.colour, marker=Marker.RING)
+            marks.append(Points(name="predicted", style=ring, x=setting, y=value, y_error=error))
     setting, value, error = _series(curve.measured, name)
     points = Style(colour=style.colour, marker=style.marker)
     marks.append(Points(name="measured", style=points, x=setting, y=value, y_error=error))

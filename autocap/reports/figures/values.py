@@ -33,7 +33,7 @@ def _plot(summary: Summary, events: Sequence[Event], kind: str, x: Axis, span_s:
     shown = [move for move in moves[-_MOST_MOVES:] if span_s[0] <= move.t_s <= span_s[1]]
     if shown:
         moved_s, moved_at = np.array([(move.t_s, move.value) for move in shown]).T
-        marks.append(Points(name="caps moved", style=_MOVED, x=moved_s / unit_s, y=moved_at))
+        marks.append(Points(name=summary.knob.said("caps moved"), style=_MOVED, x=moved_s / unit_s, y=moved_at))
     money = summary.books.currency if summary.books is not None and summary.books.currency else "money"
     label = "g CO₂ per kWh" if kind == CARBON else f"{money} per kWh"
     return Plot(title=None, x=x, y=spanning(label, [line.y]), marks=tuple(marks), share=0.8)
