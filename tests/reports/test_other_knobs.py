@@ -11,7 +11,7 @@ from rich.console import Console
 
 from autocap.cli import main
 from autocap.events import Decided, TrialStarted
-from autocap.integrations.result import load
+from autocap.integrations.result import Result, load
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.reports.comparison import compare
 from autocap.reports.comparison import document as of_two
@@ -160,3 +160,11 @@ def test_its_picture_has_names_on_the_axis_and_lines_only_where_there_is_an_orde
         assert [mark.name for mark in plot.key] == (
             ["measured", "predicted"] if knob.ordered else ["predicted", "measured"]
         )
+
+
+def test_a_table_of_trials_has_its_settings_as_they_are_called(knob: Knob) -> None:
+    pytest.importorskip("pandas")
+    log = turned(knob)
+    table = Result.of(summarise(log), log).trials_dataframe()
+    assert "cap_w" not in table
+    assert set(table["setting"]) <= {knob.shown(setting) for setting in knob.settings}
