@@ -5,6 +5,7 @@ python -m tests.frameworks.huggingface_play plain       one training without a l
 python -m tests.frameworks.huggingface_play rank        one of several ranks, with the callback
 """
 
+import gc
 import sys
 from typing import Any
 
@@ -149,6 +150,9 @@ def rank() -> None:
     trained = trainer(stage, Script(stage, seen_all=all_seen), count, tune)
     steps = trained.train().global_step
     stage.tell(tune.result, steps=steps, **count.facts, ranks=trained.args.world_size)
+    del trained  # before its group: Gloo's threads were seen to end the process while they were still needed
+    gc.collect()
+    torch.distributed.destroy_process_group()
 
 
 def main() -> None:
