@@ -169,6 +169,10 @@ class Knob:
         """Behind numbers; labels have none."""
         return "" if self.labels else self.unit
 
+    def beside(self, word: str) -> str:
+        """A word for an axis or a row of settings, and their unit."""
+        return f"{word}, {self.unit_shown}" if self.unit_shown else word
+
     def text(self, setting: float) -> str:
         """As it is shown: a label, or the value with its unit."""
         return self.value_text(self.value(setting))
@@ -189,12 +193,12 @@ class Knob:
         return self._label(value) or value
 
     def _label(self, value: float) -> str | None:
-        return dict(zip(self.values, self.labels, strict=False)).get(value)
+        return self.labels[self.values.index(value)] if self.labels and value in self.values else None
 
     def named(self, word: str) -> float:
         """The setting that somebody names by its label or value. Raises ValueError for one that is not on the list."""
         if word in self.labels:
-            return self.setting(self.values[self.labels.index(word)])
+            return self.labelled(word)
         known = ", ".join(self.labels or [f"{value:g}" for value in self.values])
         try:
             setting = self.setting(float(word))
@@ -203,6 +207,10 @@ class Knob:
         if setting not in self.settings:
             raise ValueError(f"'{word}' is no setting of the knob {self.name}; choose of {known}")
         return setting
+
+    def labelled(self, label: str) -> float:
+        """The setting that is called so. Raises ValueError where none is."""
+        return self.setting(self.values[self.labels.index(label)])
 
     def _between(self, value: float) -> float:
         """The place of a value that is not on the list."""
@@ -279,12 +287,7 @@ def _place(shown: Json, knob: Knob) -> Json:
     if shown is None:
         return None
     if isinstance(shown, str):
-        return knob.setting(knob.values[knob.labels.index(shown)])
+        return knob.labelled(shown)
     if type(shown) not in (int, float):
         raise ValueError(f"a setting of the knob {knob.name} is a label or a number")
     return knob.setting(cast(float, shown))
-
-
-def common(texts: Sequence[str]) -> str:
-    """What several devices are set to, where they differ one after the other."""
-    return "/".join(texts if len(set(texts)) > 1 else texts[:1])

@@ -1,6 +1,6 @@
 """The settings that may be tried."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from autocap.config.spacing import too_fine
 from autocap.knobs import POWER_LIMIT, Knob
@@ -33,15 +33,6 @@ class CapGrid(tuple[float, ...]):
         count = int((max_w - min_w) / step_w + 1e-9)
         caps = {round(max_w - i * step_w, 6) for i in range(count + 1)} | {float(min_w)}
         return cls(sorted(caps))
-
-    @property
-    def step(self) -> float:
-        """The usual distance of two settings: of the power limit, watts, whatever the grid's own."""
-        return DEFAULT_STEP_W if self.knob.is_power_limit else 1.0
-
-    def only(self, wanted: Callable[[float], bool]) -> "CapGrid":
-        """Those that are wanted. Raises ValueError for none."""
-        return CapGrid((one for one in self if wanted(one)), self.knob)
 
     def nearest(self, setting: float) -> float:
         """The grid's setting closest to that one, the lower of two equally close."""

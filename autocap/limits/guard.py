@@ -71,11 +71,7 @@ class LimitGuard(Actuator):
     @property
     def found(self) -> tuple[float | None, ...]:
         """The settings found on arrival."""
-        return tuple(map(self.setting, self.original_w))
-
-    def setting(self, value: float | None) -> float | None:
-        """Of a value that was found or is left; `None` where it is not known, or is none of the knob's."""
-        return self.knob.setting_or_none(value)
+        return tuple(map(self.knob.setting_or_none, self.original_w))
 
     def __enter__(self) -> Self:
         return self

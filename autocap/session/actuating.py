@@ -134,7 +134,7 @@ def turning(device: Tunable, knob: Knob, new_guardian: NewGuardian) -> Actuation
     for name in registry.ours("holders") if device.verifier() is not None else ():
         if registry.load("holders", name).actuation(device) is not None:
             raise ActuatorUnavailable(
-                f"a power budget holds {device.gpus[0].where}, and {knob.name} does not bound its power; drop --knob"
+                f"a power budget holds {device.gpus[0].where} and sets its power limit alone; drop --knob"
             )
     return Actuation(
         name="direct",

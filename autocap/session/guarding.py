@@ -58,7 +58,7 @@ class Guarded:
     def put_back(self) -> None:
         """Put the limits found on arrival back, and record what became of each."""
         for one in self._restored():
-            now_s, final = self.clock.now(), self.guardian.setting(one.final_w)
+            now_s, final = self.clock.now(), self.guardian.knob.setting_or_none(one.final_w)
             self.recorder.event(events.LimitRestored(t_s=now_s, uuid=one.uuid, final=final, restored=one.restored))
             if one.note is not None:
                 self.recorder.warn(now_s, one.note)

@@ -87,6 +87,17 @@ def test_when_the_disk_is_full_the_former_entry_stands(tmp_path):
         assert state.names() == ["GPU-1234.json"]  # and no half of the new one
 
 
+def require_said(state, entry, damage):
+    """That an entry which was damaged so is said to be."""
+    Journal(state).save(entry)
+    path = state.path / "GPU-1234.json"
+    text = path.read_text()
+    assert damage(text) != text
+    path.write_text(damage(text))
+    with pytest.raises(DamagedEntry, match=r"GPU-1234\.json"):
+        Journal(state).load(entry.uuid)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -108,13 +119,7 @@ def test_when_the_disk_is_full_the_former_entry_stands(tmp_path):
     ],
 )
 def test_a_damaged_entry_is_said_to_be_damaged(state, damage):
-    Journal(state).save(ENTRY)
-    path = state.path / "GPU-1234.json"
-    text = path.read_text()
-    assert damage(text) != text
-    path.write_text(damage(text))
-    with pytest.raises(DamagedEntry, match=r"GPU-1234\.json"):
-        Journal(state).load(ENTRY.uuid)
+    require_said(state, ENTRY, damage)
 
 
 def test_an_entry_from_before_there_were_settings_is_understood(state):
@@ -218,13 +223,7 @@ def test_values_of_another_knob_are_the_same_within_its_tolerance_and_no_device_
     ],
 )
 def test_a_damaged_entry_of_a_knob_is_said_to_be_damaged(state, damage):
-    Journal(state).save(CLOCK)
-    path = state.path / "GPU-1234.json"
-    text = path.read_text()
-    assert damage(text) != text
-    path.write_text(damage(text))
-    with pytest.raises(DamagedEntry, match=r"GPU-1234\.json"):
-        Journal(state).load(CLOCK.uuid)
+    require_said(state, CLOCK, damage)
 
 
 @pytest.mark.parametrize(

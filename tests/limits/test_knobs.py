@@ -9,23 +9,31 @@ from types import SimpleNamespace
 
 import pytest
 
+from autocap.cli import session
+from autocap.config import RunConfig, TuneConfig
 from autocap.devices import outside_limits
 from autocap.devices.knob_port import as_limits
-from autocap.errors import DeviceError, DeviceLocked, DeviceUnavailable, GuardError, LimitIgnored, LimitRefused
+from autocap.errors import (
+    DeviceLocked,
+    DeviceUnavailable,
+    GuardError,
+    LimitIgnored,
+    LimitRefused,
+    UsageError,
+)
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.knobs import Knob
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.journal import Entry, Journal, encode
-from autocap.limits.keeper.client import kept
 from autocap.limits.state_dir import StateDir
 from autocap.limits.turned import Turned
 from autocap.limits.watchdog import Duty, Watchdog
+from autocap.metrics import Metric
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
 from tests.doubles.children import children
 from tests.doubles.file_device import CLOCK, MODE, FileKnob, knob_at, knob_sets, put_knob
-from tests.doubles.file_device.source import FileDevice
 from tests.doubles.waiting import eventually
 from tests.limits.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_S, controller, wait_for
 
@@ -70,7 +78,7 @@ def test_it_is_found_set_held_and_put_back_and_the_limit_is_not_touched(
         assert knob_at(gpu.uuid, knob.name) == found  # to the last digit, also between two settings
         (restored,) = guardian.restore()
         assert (restored.original_w, restored.final_w, restored.restored, restored.note) == (found, found, True, None)
-        assert guardian.setting(restored.final_w) == guardian.found[0]
+        assert guardian.knob.setting_or_none(restored.final_w) == guardian.found[0]
         guardian.set_caps([settings[0]])
     done = [found, *values, found, values[0], found]
     assert knob_sets(gpu.uuid)[1:] == [(os.getpid(), knob.name, value) for value in done]
@@ -156,7 +164,7 @@ def test_what_somebody_else_has_set_is_left_alone_and_said_with_its_unit(state_d
             )
         (restored,) = guardian.restore()
         assert (restored.final_w, restored.restored) == (by_another, False)
-        assert guardian.setting(7.0) is guardian.setting(None) is None
+        assert guardian.knob.setting_or_none(7.0) is guardian.knob.setting_or_none(None) is None
         assert restored.note == f"{gpu.uuid}: {said[0]} was set by somebody else meanwhile, and stays"
     assert knob_at(gpu.uuid, knob.name) == by_another
     assert left_behind(state_dir) == []
@@ -341,7 +349,10 @@ def test_without_a_journal_it_is_not_set(state_dir, gpu):
     assert knob_sets(gpu.uuid) == []
 
 
-def test_a_keeper_sets_no_other_knob(gpu):
-    device = FileDevice(Path(gpu.uuid), clock=None, observe=False)  # type: ignore[arg-type]  # not read
-    with pytest.raises(DeviceError, match="under sudo only power limits are set, not the knob mode: run autocap with"):
-        kept(None, device, device.gpus, MODE)  # type: ignore[arg-type]  # it is not asked
+def test_under_sudo_no_other_knob_is_set(monkeypatch):
+    monkeypatch.setattr(session, "invoking_user", lambda: SimpleNamespace(name="ada"))
+    config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy"), knob=MODE.name))
+    with pytest.raises(
+        UsageError, match=r"--knob mode does not work under sudo: .* sets power limits alone; run it as"
+    ):
+        session.part_under_sudo(config, None, ())

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,18 +20,25 @@ watts = st.floats(min_value=1.0, max_value=1000.0)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 processes = st.builds(ProcessId, st.integers(1, 2**32), st.integers(0, 2**63))
 settings_found = st.builds(Setting, name=words, value=st.integers())
-entries = st.builds(
-    Entry,
-    kind=words,
-    uuid=words,
-    original_w=watts,
-    boot_id=words,
-    owner=processes,
-    job=st.none() | processes,
-    last_w=st.none() | watts,
-    next_w=st.none() | watts,
-    settings=st.lists(settings_found, max_size=2).map(tuple),
-)
+
+
+def entries_of(numbers: st.SearchStrategy[float], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Entry]:
+    """numbers: of the limits or values in them."""
+    return st.builds(
+        Entry,
+        kind=words,
+        uuid=words,
+        original_w=numbers,
+        boot_id=words,
+        owner=processes,
+        job=st.none() | processes,
+        last_w=st.none() | numbers,
+        next_w=st.none() | numbers,
+        **more,
+    )
+
+
+entries = entries_of(watts, settings=st.lists(settings_found, max_size=2).map(tuple))
 values = st.floats(min_value=-1e9, max_value=1e9)
 turned = st.builds(
     Turned,
@@ -38,18 +46,7 @@ turned = st.builds(
     unit=st.sampled_from(["", "MHz", "°C"]),
     tolerance=st.floats(min_value=1e-3, max_value=1e6),
 )
-entries_of_knobs = st.builds(
-    Entry,
-    kind=words,
-    uuid=words,
-    original_w=values,
-    boot_id=words,
-    owner=processes,
-    job=st.none() | processes,
-    last_w=st.none() | values,
-    next_w=st.none() | values,
-    knob=turned,
-)
+entries_of_knobs = entries_of(values, knob=turned)
 every = entries | entries_of_knobs
 
 

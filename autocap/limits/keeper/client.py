@@ -5,9 +5,8 @@ from functools import partial
 
 from autocap.devices import outside_limits
 from autocap.devices.base import LimitVerifier, Tunable
-from autocap.errors import DeviceError, GuardError, LimitClamped
+from autocap.errors import GuardError, LimitClamped
 from autocap.job.keeper import Keeper
-from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.helper.client import RemoteGuardian
 from autocap.limits.helper.connection import Connection
 from autocap.records import GpuInfo, same_limit
@@ -15,14 +14,8 @@ from autocap.records import GpuInfo, same_limit
 _CALLED = "the process with root's rights"
 
 
-def kept(root: Keeper, device: Tunable, gpus: Sequence[GpuInfo], knob: Knob = POWER_LIMIT) -> RemoteGuardian:
-    """A guardian of some devices. Raises DeviceError where they have no setter, and for a knob that a keeper never
-    sets: a rule that lets somebody call sudo lends them power limits alone."""
-    if not knob.is_power_limit:
-        raise DeviceError(
-            f"under sudo only power limits are set, not the knob {knob.name}: run autocap without sudo, or as root "
-            "that has logged in"
-        )
+def kept(root: Keeper, device: Tunable, gpus: Sequence[GpuInfo]) -> RemoteGuardian:
+    """A guardian of some devices. Raises DeviceError where they have no setter."""
     verifier = device.verifier() or _Verifier(device)
     return RemoteGuardian(gpus=gpus, verifier=verifier, connect=partial(_connect, root), called=_CALLED)
 

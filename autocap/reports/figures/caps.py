@@ -184,7 +184,7 @@ def _of_curve(curve: Curve) -> Plot:
 
 def _plot(name: str, curve: Curve, marks: Sequence[Mark]) -> Plot:
     knob, settings = curve.knob, [float(np.mean(one.setting)) for one in (*curve.measured, *curve.predicted)]
-    x = spanning(", ".join(filter(None, (knob.short, knob.unit_shown))), [np.array(settings)])
+    x = spanning(knob.beside(knob.short), [np.array(settings)])
     if not knob.is_power_limit:
         x = replace(x, names=tuple((place, knob.bare(place)) for place in sorted({*settings} & {*knob.settings})))
     one = Line(name=None, style=_ONE, x=np.array([x.low, x.high]), y=np.ones(2))

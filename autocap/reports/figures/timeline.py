@@ -153,8 +153,7 @@ def _rows(summary: Summary, events: Sequence[Event], clock: _Clock) -> Iterator[
         for start_s, end in _trials(events)
     ]
     if trials:
-        name = ", ".join(filter(None, ("trials", knob.unit_shown)))
-        yield Row(name=name, style=_TRIAL, bars=tuple(bar for bar in trials if bar is not None))
+        yield Row(name=knob.beside("trials"), style=_TRIAL, bars=tuple(bar for bar in trials if bar is not None))
 
 
 def _bar(start_s: float, end_s: float, clock: _Clock, *, hollow: bool = False, label: str = "") -> Bar | None:
