@@ -1,7 +1,8 @@
 # make demo    tune a real training process on this machine, without a GPU
 # make demo-cluster    tune a job on four pretended nodes under Slurm; ENGINE=ray: under Ray
 # make demo-budget    two trainings share a power budget on emulated GPUs, and it falls while they run
-# make test    the tests
+# make test    the tests of every change, two and a half minutes
+# make test-slow    the other tests: networks beyond one, benches, long properties, and more of all that real processes do
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
 # make docs    the documentation as a site that can be searched, and a manual page, in build/docs; LINKS=1: links to
@@ -16,7 +17,7 @@ INSTALLED := $(VENV)/.installed
 FRAMEWORKS := $(VENV)/.frameworks
 SITE := $(VENV)/.site
 
-.PHONY: demo demo-budget demo-cluster docs test test-frameworks lint venv
+.PHONY: demo demo-budget demo-cluster docs lint test test-frameworks test-slow venv
 
 venv: $(INSTALLED)
 
@@ -63,8 +64,12 @@ demo-cluster: venv
 demo-budget: venv
 	$(VENV)/bin/python -m bench budget demo
 
+# A test that takes more than a quarter of a second of CPU is marked slow, unless nothing cheaper runs the same code.
+TEST := $(VENV)/bin/python -m pytest -n 4 --dist worksteal
 test: venv
-	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
+	$(TEST) -m "not slow"
+test-slow: venv
+	$(TEST) -m slow
 
 # Apart, as importing them takes longer than all the other tests together. Where they cannot be installed, as without a
 # network, what needs them is skipped. Those of Ray come last, as a cluster takes all of a small machine and trainings
