@@ -11,8 +11,7 @@ from autocap import events
 from autocap.errors import RunDirectoryError
 from autocap.events import Event, record_kind
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.reports.document import present_budget
-from autocap.plugins.fleet.reports.history import history
+from autocap.plugins.fleet.reports.document import history, present_budget
 from autocap.records import CapRange, GpuInfo
 from autocap.reports import html, text
 from autocap.runlog.columns import Samples

@@ -174,7 +174,7 @@ def _begin(config: BudgetConfig, typed: Sequence[str]) -> int:
         from autocap.plugins.fleet.manager.opening import manage
         from autocap.plugins.fleet.manager.supervising import supervised
         from autocap.plugins.fleet.nodes.transport import reached_by
-        from autocap.plugins.fleet.site.opening import hold, node_command
+        from autocap.plugins.fleet.site.site import hold, node_command
     if config.nodes is None:
         return supervised(lambda leash, resumed: manage(config, leash, resumed))
     transport, address = reached_by(config.nodes)
@@ -191,7 +191,7 @@ def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:
     from autocap.limits.keeper.charge import BudgetFiles, Charge
     from autocap.plugins.fleet.budget.calling import SOCKET
     from autocap.plugins.fleet.manager.finding import WORKER_VARIABLES
-    from autocap.plugins.fleet.manager.state import STATE
+    from autocap.plugins.fleet.manager.supervising import STATE
     from autocap.wire.listening import gid_of
 
     user = invoking_user()

@@ -1,4 +1,5 @@
-"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket."""
+"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket, and what it
+says on standard error."""
 
 import os
 import socket
@@ -28,19 +29,17 @@ from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.holdable import holdable
-from autocap.plugins.fleet.manager.claims import Claims
 from autocap.plugins.fleet.manager.course import course_of
+from autocap.plugins.fleet.manager.finding import Claims, Weights
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.loop import Signals, ends_at
-from autocap.plugins.fleet.manager.manager import Manager
-from autocap.plugins.fleet.manager.spoken import Spoken
-from autocap.plugins.fleet.manager.standing import values_of
-from autocap.plugins.fleet.manager.state import BudgetState, forget, load
-from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.weights import Weights
-from autocap.plugins.fleet.openadr.credentials import find_credentials
+from autocap.plugins.fleet.manager.loop import Manager, Signals, ends_at
+from autocap.plugins.fleet.manager.steward import Steward, values_of
+from autocap.plugins.fleet.manager.supervising import BudgetState, forget, load
+from autocap.plugins.fleet.openadr.source import find_credentials
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.printing import note
+from autocap.records import Sample
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
@@ -48,6 +47,46 @@ from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
+
+
+class Spoken(Reporter):
+    """Takes what happens; says what a user who watches wants to know."""
+
+    def __init__(self) -> None:
+        self._not_back = 0  # limits, as far as is known
+
+    def event(self, event: Event) -> None:
+        self._not_back += isinstance(event, events.LimitRestored) and event.restored is not True
+        text = _sentence(event, self._not_back)
+        if text is not None:
+            note(text)
+
+    def sample(self, sample: Sample) -> None:
+        """Nothing is said of it."""
+
+
+def _sentence(event: Event, not_back: int) -> str | None:
+    match event:
+        case budget.BudgetChanged():
+            return f"{event.budget_w:g} W are shared from now on, {event.policy}: {event.why}"
+        case budget.JobJoined():
+            how = "with a tuner" if event.tuned else "untuned"
+            return f"{event.name} has come, {how}, on {len(event.uuids)} GPU{'s' * (len(event.uuids) > 1)}"
+        case budget.JobLeft():
+            return f"{event.name} has left: {event.why}"
+        case budget.JobWeighed():
+            return f"{event.name} has the weight {event.weight:g} from now on: {event.why}"
+        case budget.BudgetShort(short_w=short_w) if short_w > 0:
+            names = ", ".join(event.pause)
+            return f"the lowest caps exceed the budget by {short_w:.0f} W; pause {names}, or raise the budget"
+        case budget.BudgetShort():
+            return "the budget can be kept again"
+        case events.Warned():
+            return f"warning: {event.text}"
+        case events.RunEnded():
+            but = f", but for {not_back} of them" if not_back else ""
+            return f"the budget has ended: {event.ended_because}; the limits found are back{but}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

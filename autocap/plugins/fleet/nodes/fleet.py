@@ -20,9 +20,8 @@ from autocap.limits.times import (
     STALLED_S,
     WORD_S,
 )
-from autocap.plugins.fleet.nodes.agents import Agent, Notes
+from autocap.plugins.fleet.nodes.agents import Agent, Notes, machine
 from autocap.plugins.fleet.nodes.channel import EngineJob
-from autocap.plugins.fleet.nodes.clocks import machine
 from autocap.plugins.fleet.nodes.joining import Joiner
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
@@ -37,9 +36,9 @@ from autocap.plugins.fleet.nodes.protocol import (
     Lost,
     Message,
     Note,
+    Rows,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
 
 _OFTEN_S = 0.1  # samples that are taken so often ask for words as often
 _LOOK_S = 0.002  # for an answer

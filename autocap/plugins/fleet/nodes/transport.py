@@ -10,9 +10,9 @@ from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.protocol import Target
 
 if TYPE_CHECKING:  # an agent waits for none of it
-    from autocap.plugins.fleet.nodes.aftermath import Reopen
     from autocap.plugins.fleet.nodes.agent.finding import JobHere
     from autocap.plugins.fleet.nodes.fleet import Channel
+    from autocap.plugins.fleet.nodes.guardian import Reopen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,8 @@ from http import HTTPStatus
 from urllib.parse import urlencode
 
 from autocap.config.values import shown
-from autocap.plugins.fleet.openadr.credentials import ID, SECRET, Credentials
 from autocap.plugins.fleet.openadr.events import lacks_units
-from autocap.plugins.fleet.openadr.source import VtnSource, server_of, unsafe
+from autocap.plugins.fleet.openadr.source import ID, SECRET, Credentials, VtnSource, server_of, unsafe
 from autocap.session.prices.https import NotAnswered, get_json
 from autocap.session.prices.series import SourceRefused
 from autocap.text import printable

@@ -8,11 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autocap.plugins.fleet.budget.account import Order
 from autocap.plugins.fleet.budget.curves import JobCurve, prior
-from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.lending import LOAN_S
-from autocap.plugins.fleet.budget.orders import EVERY_S, Decision
+from autocap.plugins.fleet.budget.ledger import LOAN_S, Ledger
+from autocap.plugins.fleet.budget.orders import EVERY_S, Decision, Order
 from autocap.plugins.fleet.config import Policy
 
 LOW_W, HIGH_W, STEP_W = 100.0, 300.0, 5.0

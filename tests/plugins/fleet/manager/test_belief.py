@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from autocap import events
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
 from autocap.plugins.fleet.budget.shares import share
-from autocap.plugins.fleet.manager.belief import Unbound, believed, doubt
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.standing import standing
+from autocap.plugins.fleet.manager.steward import standing
+from autocap.plugins.fleet.manager.tenant import Unbound, believed, doubt
 from autocap.records import Reading
 from tests.plugins.fleet.manager.stage import TICK_S, Stage, stage
 

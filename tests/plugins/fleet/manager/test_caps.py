@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from autocap.limits.together import Aside
-from autocap.plugins.fleet.manager.caps import Caps
+from autocap.plugins.fleet.manager.occupancy import Caps
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.waiting import eventually
 

@@ -7,7 +7,7 @@ import pytest
 
 from autocap.devices.model import profiles
 from autocap.plugins.fleet.budget.curves import prior
-from autocap.plugins.fleet.manager.clocks import OFF_HZ, Clocks
+from autocap.plugins.fleet.manager.tenant import OFF_HZ, Clocks
 from autocap.records import Reading
 from tests.plugins.fleet.manager.stage import stage
 

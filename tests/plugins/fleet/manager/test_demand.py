@@ -2,9 +2,9 @@
 
 import math
 
-from autocap.plugins.fleet.manager.demand import Demand
+from autocap.plugins.fleet.manager.course import Demand
+from autocap.plugins.fleet.openadr.events import Span
 from autocap.plugins.fleet.openadr.source import VtnSource
-from autocap.plugins.fleet.openadr.spans import Span
 from autocap.plugins.fleet.openadr.watching import Said
 
 T0 = 1_769_875_200.0

@@ -10,10 +10,8 @@ from autocap import events
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
-from autocap.plugins.fleet.manager.claims import Claim
-from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.standing import standing
-from autocap.plugins.fleet.manager.weights import Weights
+from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Weights
+from autocap.plugins.fleet.manager.steward import standing
 from autocap.records import NodeReading
 from autocap.testing.nvml.machine import LOST, UNKNOWN, Fault
 from autocap.wire.who import Peer

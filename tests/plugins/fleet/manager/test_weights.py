@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from autocap.plugins.fleet.config import Policy
-from autocap.plugins.fleet.manager.state import BudgetState, load, save
-from autocap.plugins.fleet.manager.weights import Weights
-from autocap.plugins.fleet.openadr.spans import Span
+from autocap.plugins.fleet.manager.finding import Weights
+from autocap.plugins.fleet.manager.supervising import BudgetState, load, save
+from autocap.plugins.fleet.openadr.events import Span
 
 
 def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> None:

@@ -14,8 +14,19 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from autocap.plugins.fleet.nodes.protocol import Begin, Deed, Do, Done, Found, Message, Target, Word, line_of, said
-from autocap.plugins.fleet.nodes.rows import Rows
+from autocap.plugins.fleet.nodes.protocol import (
+    Begin,
+    Deed,
+    Do,
+    Done,
+    Found,
+    Message,
+    Rows,
+    Target,
+    Word,
+    line_of,
+    said,
+)
 from autocap.testing.nvml import FileBoard, environment, machine
 
 PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player")

@@ -8,10 +8,10 @@ from autocap.clock import VirtualClock
 from autocap.errors import DeviceError, EngineUnavailable
 from autocap.limits import Restored
 from autocap.limits.recovery import Fate, Settled
-from autocap.plugins.fleet.nodes import aftermath
 from autocap.plugins.fleet.nodes.agent import settling
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
-from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
+from autocap.plugins.fleet.nodes.agents import Agent
+from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
 from autocap.plugins.fleet.nodes.protocol import Done, Failed, Lost, Message, Settle, Target
 from tests.plugins.fleet.nodes.world import World
 
@@ -49,9 +49,9 @@ def test_a_step_that_was_killed_as_a_whole_is_looked_at_by_another_one() -> None
     world.device()
     steps: list[Step] = []
 
-    def look(gone: Sequence[aftermath.Agent]) -> dict[int, tuple[Restored, ...]]:
+    def look(gone: Sequence[Agent]) -> dict[int, tuple[Restored, ...]]:
         assert [agent.number for agent in gone] == [0, 1, 3]
-        return dict(aftermath.settled(gone, TARGET, reopen, world.clock, world.clock.pause))
+        return dict(settled(gone, TARGET, reopen, world.clock, world.clock.pause))
 
     def reopen(nodes: Sequence[str]) -> Step:
         back = {node: Restored(uuid=f"of {node}", original_w=250.0, final_w=250.0, restored=True) for node in nodes}
@@ -84,7 +84,7 @@ def test_where_no_new_step_can_be_started_nothing_is_known() -> None:
     def refused(nodes: Sequence[str]) -> Step:
         raise EngineUnavailable("srun cannot be started")
 
-    assert aftermath.settled(world.fleet.agents, TARGET, refused, world.clock, world.clock.pause) == {}
+    assert settled(world.fleet.agents, TARGET, refused, world.clock, world.clock.pause) == {}
 
 
 class Port:

@@ -27,10 +27,10 @@ from autocap.plugins.fleet.nodes.protocol import (
     FromAgent,
     Heard,
     JobEnded,
+    Rows,
     Target,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from autocap.testing.nvml import Steps, machine, times

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Word, line_of, said
-from autocap.plugins.fleet.nodes.rows import Rows
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Rows, Word, line_of, said
 from tests.doubles.waiting import eventually
 from tests.plugins.fleet.nodes.agent_stand import Controller, Node
 

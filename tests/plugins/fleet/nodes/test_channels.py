@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autocap.plugins.fleet.nodes.channel import EngineJob
-from autocap.plugins.fleet.nodes.channels import FOR_S, RetriedChannels
+from autocap.plugins.fleet.nodes.channel import FOR_S, EngineJob, RetriedChannels
 from autocap.plugins.fleet.nodes.protocol import FromAgent, Hello, Lost, Message, Word
 
 JOB = EngineJob(id="7", nodes=("node1", "node2"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autocap.plugins.fleet.nodes.clocks import Offset
+from autocap.plugins.fleet.nodes.agents import Offset
 
 
 @pytest.mark.parametrize("seed", range(20))

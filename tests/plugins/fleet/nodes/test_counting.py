@@ -2,7 +2,7 @@
 
 import pytest
 
-from autocap.plugins.fleet.nodes.counting import ClusterCounter, of_agents
+from autocap.plugins.fleet.nodes.place import ClusterCounter, of_agents
 from autocap.records import SensorInfo
 
 SENSOR = SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.2)

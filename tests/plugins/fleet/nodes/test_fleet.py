@@ -4,8 +4,8 @@ import pytest
 
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.limits.times import LOST_S
-from autocap.plugins.fleet.nodes.device import ClusterSampler
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
+from autocap.plugins.fleet.nodes.place import ClusterSampler
 from autocap.plugins.fleet.nodes.protocol import Do, Failed, Fault
 from autocap.records import CapRange, Sample
 from autocap.session.caps import common_range

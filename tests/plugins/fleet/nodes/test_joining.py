@@ -5,7 +5,7 @@ import pytest
 
 from autocap.measurement.energy import EnergyMeter
 from autocap.plugins.fleet.nodes.joining import Joiner
-from autocap.plugins.fleet.nodes.rows import Row
+from autocap.plugins.fleet.nodes.protocol import Row
 from autocap.records import NodeReading, Reading, Sample, StepReading
 
 WATTS = (150.0, 90.0, 310.0)

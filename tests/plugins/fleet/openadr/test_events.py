@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autocap.plugins.fleet.openadr.durations import duration
-from autocap.plugins.fleet.openadr.events import Context, Read, lacks_units, read_events
-from autocap.plugins.fleet.openadr.spans import Span, coming, holding
+from autocap.plugins.fleet.openadr.events import (
+    Context,
+    Read,
+    Span,
+    coming,
+    duration,
+    holding,
+    lacks_units,
+    read_events,
+)
 from bench.budget_faults.vtn import PROGRAM, event
 
 T0 = 1_769_875_200.0  # 2026-01-31T16:00Z

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from autocap.errors import UsageError
-from autocap.plugins.fleet.openadr.credentials import ID, SECRET, Credentials, CredentialsRefused, find_credentials
-from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.plugins.fleet.openadr.source import (
+    ID,
+    SECRET,
+    Credentials,
+    CredentialsRefused,
+    VtnSource,
+    find_credentials,
+)
 from autocap.plugins.fleet.openadr.vtn import Vtn
 from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, PROGRAM, StandInVtn, event

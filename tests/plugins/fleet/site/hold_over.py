@@ -10,7 +10,7 @@ from pathlib import Path
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.supervising import supervised
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
-from autocap.plugins.fleet.site.opening import hold, node_command
+from autocap.plugins.fleet.site.site import hold, node_command
 
 CARRIER = str(Path(__file__).parent / "carrier.py")
 

@@ -8,8 +8,19 @@ import pytest
 from autocap import __version__
 from autocap.limits import Restored
 from autocap.limits.times import SITE_GONE_S
-from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
-from autocap.plugins.fleet.nodes.sharing import Share
+from autocap.plugins.fleet.nodes.protocol import (
+    VERSION,
+    Deed,
+    Do,
+    Done,
+    Failed,
+    Found,
+    Hello,
+    Lost,
+    Message,
+    Note,
+    Share,
+)
 from autocap.plugins.fleet.site.nodes import Nodes
 from autocap.plugins.fleet.site.parts import Parts
 from autocap.records import SensorInfo

@@ -14,9 +14,8 @@ from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.words import JobStanding
 from autocap.plugins.fleet.config import Policy
-from autocap.plugins.fleet.nodes.sharing import Books, JobBooks
-from autocap.plugins.fleet.site.chronicle import Chronicle
-from autocap.plugins.fleet.site.parts import Parts, require_sane
+from autocap.plugins.fleet.nodes.protocol import Books, JobBooks
+from autocap.plugins.fleet.site.parts import Chronicle, Parts, require_sane
 
 LOW_W, HIGH_W, RESERVED_W = 100.0, 250.0, 1.5
 GPUS = 2

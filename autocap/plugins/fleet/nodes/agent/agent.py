@@ -31,10 +31,11 @@ from autocap.plugins.fleet.nodes.protocol import (
     JobEnded,
     Message,
     Note,
+    Row,
+    Rows,
     Settle,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import same_limit
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from autocap.errors import DeviceError
 from autocap.limits import Restored
 from autocap.limits.guard import LimitGuard
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
-from autocap.plugins.fleet.nodes.protocol import Found
-from autocap.plugins.fleet.nodes.rows import Row
+from autocap.plugins.fleet.nodes.protocol import Found, Row
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from autocap.session.caps import limits_found

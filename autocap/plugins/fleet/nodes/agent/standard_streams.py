@@ -8,19 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autocap import __version__
-from autocap.plugins.fleet.nodes.clocks import machine
+from autocap.plugins.fleet.nodes.agents import machine
 from autocap.plugins.fleet.nodes.protocol import (
     MOST_BYTES,
     VERSION,
     BadLine,
+    Books,
     Heard,
     Hello,
     Message,
+    Rows,
     addressed,
     line_of,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
-from autocap.plugins.fleet.nodes.sharing import Books
 from autocap.wire.stream import LineStream
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows

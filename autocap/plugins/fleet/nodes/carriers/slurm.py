@@ -21,8 +21,7 @@ from autocap.job.slurm import ask
 from autocap.limits.times import OTHERS_DONE_S
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.carriers import AGENT
-from autocap.plugins.fleet.nodes.channel import Channel, EngineJob, Told
-from autocap.plugins.fleet.nodes.channels import Channels, RetriedChannels
+from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob, RetriedChannels, Told
 from autocap.plugins.fleet.nodes.protocol import Target
 from autocap.plugins.fleet.nodes.transport import Carrier
 from autocap.text import printable

@@ -18,10 +18,9 @@ from autocap.plugins.fleet.budget.words import Done, End
 from autocap.plugins.fleet.config import BudgetConfig
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.loop import ASKED, Signals
-from autocap.plugins.fleet.manager.manager import Manager
+from autocap.plugins.fleet.manager.loop import ASKED, Manager, Signals
 from autocap.plugins.fleet.manager.opening import guarded_for, held_by, listening_at
-from autocap.plugins.fleet.manager.state import forget, load
+from autocap.plugins.fleet.manager.supervising import forget, load
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox, hello
 from autocap.plugins.fleet.nodes.protocol import Done as Did
 from autocap.plugins.fleet.nodes.protocol import Failed, Found, Note
