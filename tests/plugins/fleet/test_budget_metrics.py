@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autocap.errors import ExporterError
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
-from autocap.plugins.fleet.manager.steward import values_of
+from autocap.plugins.fleet.manager.opening import values_of
 from autocap.reports.prometheus.budget import MEANINGS, BudgetExporter
 from tests.reports.test_prometheus import port
 

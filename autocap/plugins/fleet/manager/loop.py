@@ -24,7 +24,7 @@ from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.course import Course, require_budget
 from autocap.plugins.fleet.manager.finding import jobs_of
-from autocap.plugins.fleet.manager.steward import Steward, standing
+from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import STATE, BudgetState, save
 from autocap.records import Sample
 from autocap.session.guarding import Records
@@ -253,7 +253,7 @@ class Manager(Loop):
         steward.act(self.clock.now())
 
     def standing(self) -> Standing:
-        return standing(self.steward, policy=self.policy, record=self.directory, follows=self.course.follows)
+        return self.steward.standing(policy=self.policy, record=self.directory, follows=self.course.follows)
 
     def _due_s(self) -> float:
         return min(self._next_sample_s, self._next_beat_s, self._next_look_s)

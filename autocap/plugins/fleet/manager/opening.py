@@ -27,13 +27,12 @@ from autocap.plugins.fleet.budget.calling import SOCKET
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
-from autocap.plugins.fleet.config import BudgetConfig
-from autocap.plugins.fleet.holdable import holdable
+from autocap.plugins.fleet.config import BudgetConfig, holdable
 from autocap.plugins.fleet.manager.course import course_of
 from autocap.plugins.fleet.manager.finding import Claims, Weights
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.loop import Manager, Signals, ends_at
-from autocap.plugins.fleet.manager.steward import Steward, values_of
+from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import BudgetState, forget, load
 from autocap.plugins.fleet.openadr.source import find_credentials
 from autocap.plugins.fleet.reports.document import present_budget
@@ -239,6 +238,35 @@ def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: Exi
             "pip install prometheus-client"
         ) from error
     stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
+
+
+def values_of(standing: Standing | None) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What is exported of it, by metric; nothing before anything is known."""
+    if standing is None:
+        return {}
+    jobs = [
+        (
+            {
+                "job": job.name if job.node is None else f"{job.node}: {job.name}",
+                "tuned": "true" if job.tuned else "false",
+            },
+            job,
+        )
+        for job in standing.jobs
+    ]
+    return {
+        "autocap_budget_watts": [({"policy": standing.policy}, standing.budget_w)],
+        "autocap_budget_power_watts": [] if standing.power_w is None else [({}, standing.power_w)],
+        "autocap_budget_reserved_watts": [({}, standing.reserved_w)],
+        "autocap_budget_room_watts": [({}, standing.room_w)],
+        "autocap_budget_short_watts": [({}, standing.short_w)],
+        "autocap_budget_job_cap_watts": [(labels, job.cap_w) for labels, job in jobs],
+        "autocap_budget_job_ceiling_watts": [
+            (labels, job.ceiling_w) for labels, job in jobs if job.ceiling_w is not None
+        ],
+        "autocap_budget_job_power_watts": [(labels, job.draw_w) for labels, job in jobs if job.draw_w is not None],
+        "autocap_budget_job_slowdown_ratio": [(labels, job.slowdown) for labels, job in jobs],
+    }
 
 
 def first_watts(plan: BudgetConfig, schedule: Schedule | None, before: BudgetState | None) -> float:

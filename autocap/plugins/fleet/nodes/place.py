@@ -23,11 +23,10 @@ from autocap.job.signals import SignalClock
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian, Restored
 from autocap.plugins.fleet.nodes.agents import Agent
-from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.fleet import Channel, Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
-from autocap.plugins.fleet.nodes.transport import Carrier, reached_by
+from autocap.plugins.fleet.nodes.transport import AGENT, Carrier, reached_by
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.calls.target import KIND as CALLS
 from autocap.progress.calls.target import call_target

@@ -31,8 +31,8 @@ from autocap.job.processes import import_path
 from autocap.limits.times import HEAD_ANSWERS_S, HEAD_EVERY_S, LEAVES_S, RAY_LATE_S, RAY_WAIT_S, TERM_S
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.agent.standard_streams import own_stdout
-from autocap.plugins.fleet.nodes.carriers import NO_RAY
 from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Share, Word, addressed, line_of
+from autocap.plugins.fleet.nodes.transport import NO_RAY
 from autocap.wire import lines
 from autocap.wire.line_process import write_whole
 from autocap.wire.stream import LineStream

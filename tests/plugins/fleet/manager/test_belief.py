@@ -11,7 +11,6 @@ from autocap import events
 from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
 from autocap.plugins.fleet.budget.shares import share
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.steward import standing
 from autocap.plugins.fleet.manager.tenant import Unbound, believed, doubt
 from autocap.records import Reading
 from tests.plugins.fleet.manager.stage import TICK_S, Stage, stage
@@ -107,7 +106,7 @@ def test_a_lie_is_seen_by_everybody(tmp_path: Path) -> None:
         tenant = there.steward.lend(there.now_s, job)
         there.steward.learn(there.now_s, tenant, STEEP)
         there.run(1.0)
-        shown = standing(there.steward, policy="fair", record="")
+        shown = there.steward.standing(policy="fair", record="")
         assert [one.doubt for one in shown.jobs] == [
             "its tuner asks for 880 W, above the limit found of 260 W; "
             "it is given what a job that nobody tunes would be"

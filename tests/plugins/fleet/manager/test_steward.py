@@ -11,7 +11,6 @@ from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Weights
-from autocap.plugins.fleet.manager.steward import standing
 from autocap.records import NodeReading
 from autocap.testing.nvml.machine import LOST, UNKNOWN, Fault
 from autocap.wire.who import Peer
@@ -131,7 +130,7 @@ def test_watts_of_the_machine_itself_are_nobodys(tmp_path: Path) -> None:
         there.come(1, 0, 1)
         there.run(4.0)
         assert 670.0 < total_w(there) <= 680.0 - 2.0  # a guard band for the errors of four sensors
-        assert standing(there.steward, policy="fair", record="").power_w == pytest.approx(
+        assert there.steward.standing(policy="fair", record="").power_w == pytest.approx(
             120.0 + sum(reading.power_w or 0.0 for reading in there.steward.readings)
         )
 

@@ -39,8 +39,7 @@ from autocap.plugins.fleet.nodes.protocol import (
 from autocap.records import same_limit
 
 if TYPE_CHECKING:
-    from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
-    from autocap.plugins.fleet.nodes.agent.preparing import Preparation
+    from autocap.plugins.fleet.nodes.agent.preparing import NodeJob, Preparation
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25  # whether the job is there

@@ -20,10 +20,9 @@ from autocap.job.processes import ProcessId, import_path
 from autocap.job.slurm import ask
 from autocap.limits.times import OTHERS_DONE_S
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
-from autocap.plugins.fleet.nodes.carriers import AGENT
 from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob, RetriedChannels, Told
 from autocap.plugins.fleet.nodes.protocol import Target
-from autocap.plugins.fleet.nodes.transport import Carrier
+from autocap.plugins.fleet.nodes.transport import AGENT, Carrier
 from autocap.text import printable
 
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm

@@ -17,7 +17,7 @@ from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.loop import Manager
-from autocap.plugins.fleet.manager.steward import Steward, standing
+from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
 from autocap.plugins.fleet.nodes.protocol import Books, Deed, Do, JobBooks, Message, Share
 
@@ -27,7 +27,7 @@ _NEAR_W = 0.01
 
 def books_of(steward: Steward, *, number: int, serial: int) -> Books:
     """number, serial: as `Books` has them. Where a part is held it is the ledger's budget, and may all be in force."""
-    ledger, now = steward.ledger, standing(steward, policy="", record="")
+    ledger, now = steward.ledger, steward.standing(policy="", record="")
     of_jobs_w = sum(len(one.devices) * ledger[one.name].lowest_w for one in now.jobs)
     charged_w = ledger.budget_w - ledger.room_w
     reserved_w = steward.rest.reserved_w
