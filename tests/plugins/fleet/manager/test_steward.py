@@ -1,5 +1,7 @@
 """A budget held on an emulated machine, in virtual time: who gets which caps, and what is lent to tuners."""
 
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,15 +10,22 @@ import pytest
 
 from autocap import events
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.limits.together import Aside
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Weights
-from autocap.records import NodeReading
+from autocap.plugins.fleet.manager.occupancy import Caps
+from autocap.records import CapRange, GpuInfo, NodeReading
 from autocap.testing.nvml.machine import LOST, UNKNOWN, Fault
 from autocap.wire.who import Peer
+from tests.doubles.waiting import eventually
 from tests.plugins.fleet.manager.stage import Stage, stage
 
 FOUND_W, LOW_W = 260.0, 100.0
+GPUS = tuple(
+    GpuInfo(index=n, uuid=f"GPU-{n}", name="none", cap_range=CapRange(min_w=100.0, max_w=300.0, default_w=250.0))
+    for n in range(2)
+)
 
 
 def total_w(there: Stage) -> float:
@@ -338,3 +347,38 @@ def test_where_every_gpu_has_failed_there_is_no_budget_to_hold(tmp_path: Path) -
         there.stand.fail(Fault(code=LOST, gpu=0, times=None))
         with pytest.raises(DeviceError):
             there.run(1.0)
+
+
+class Guard:
+    """answers: set once its driver does. put_back: what the next beat tells."""
+
+    original_w = (250.0, 250.0)
+
+    def __init__(self) -> None:
+        self.answers, self.beats, self.put_back = threading.Event(), 0, False
+        self.sets: list[tuple[float, ...]] = []
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        assert self.answers.wait(10.0)
+        self.sets.append(tuple(caps_w))
+
+    def beat(self) -> bool:
+        self.beats += 1
+        told, self.put_back = self.put_back, False
+        return told
+
+
+def test_while_a_set_takes_its_time_the_watchdog_hears_of_us_and_what_it_put_back_is_set_again() -> None:
+    guard = Guard()
+    caps = Caps(GPUS, guard)  # type: ignore[arg-type]
+    setting = Aside[set[int]]()
+    guard.put_back = True
+    setting.begin(lambda: caps.set({0: 200.0, 1: 180.0}))
+    eventually(lambda: guard.beats >= 2)
+    assert not guard.sets
+    guard.answers.set()
+    assert setting.is_done(5.0)
+    assert setting.take() == {0, 1}
+    assert caps.beat()
+    assert guard.sets == [(200.0, 180.0)] * 2
+    assert not caps.beat()

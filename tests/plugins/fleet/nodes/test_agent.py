@@ -14,7 +14,7 @@ from autocap.limits.asking import Waiting
 from autocap.limits.times import HOLDS_S
 from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
-from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
+from autocap.plugins.fleet.nodes.agent.preparing import NodeJob
 from autocap.plugins.fleet.nodes.agent.preparing import Preparation
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
