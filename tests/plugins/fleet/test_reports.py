@@ -4,6 +4,7 @@ import re
 import socket
 import urllib.request
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,19 +130,19 @@ def test_without_a_start_there_is_no_report() -> None:
         history(log()[1:])
 
 
-def scraped(port: int) -> dict[str, tuple[dict[str, str], float]]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        text = answer.read().decode()
-    families = text_string_to_metric_families(text)
+def scraped(port: int, standing: Standing | None) -> dict[str, tuple[dict[str, str], float]]:
+    """What is exported of it, by metric."""
+    at = f"http://127.0.0.1:{port}/metrics"
+    with (
+        closing(BudgetExporter("127.0.0.1", port, lambda: values_of(standing))),
+        urllib.request.urlopen(at, timeout=20) as answer,
+    ):
+        families = text_string_to_metric_families(answer.read().decode())
     return {one.name: (one.labels, one.value) for family in families for one in family.samples}
 
 
 def test_every_metric_has_its_value(port: int) -> None:
-    exporter = BudgetExporter("127.0.0.1", port, lambda: values_of(STANDING))
-    try:
-        found = scraped(port)
-    finally:
-        exporter.close()
+    found = scraped(port, STANDING)
     assert set(found) == set(MEANINGS)
     assert found["autocap_budget_watts"] == ({"policy": "fair"}, 1200.0)
     assert found["autocap_budget_job_slowdown_ratio"] == ({"job": "train.py 7", "tuned": "true"}, 0.05)
@@ -153,11 +154,7 @@ def test_what_is_not_known_is_left_out(port: int) -> None:
         (None, set(MEANINGS)),
         (unknown, {"autocap_budget_power_watts", "autocap_budget_job_power_watts"}),
     ):
-        exporter = BudgetExporter("127.0.0.1", port, lambda standing=standing: values_of(standing))  # type: ignore[misc]
-        try:
-            assert set(MEANINGS) - set(scraped(port)) == missing
-        finally:
-            exporter.close()
+        assert set(MEANINGS) - set(scraped(port, standing)) == missing
 
 
 def test_a_port_that_is_taken_is_told(port: int) -> None:

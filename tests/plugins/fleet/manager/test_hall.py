@@ -3,7 +3,7 @@
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from autocap.plugins.fleet.budget.words import (
     Join,
     Joined,
     Known,
+    Request,
     Set,
     Standing,
     Told,
@@ -38,6 +39,10 @@ from bench.helper import people
 from tests.doubles.crowd import Crowd
 from tests.doubles.waiting import eventually
 from tests.plugins.fleet.manager.stage import Stage, stage
+
+BAD = Known(
+    caps_w=(200.0, 100.0), slowdown=(0.0, 0.0), energy=(1.0, 1.0), slowdown_stderr=(0.0, 0.0), energy_stderr=(0.0, 0.0)
+)  # no curve
 
 
 @dataclass
@@ -130,28 +135,25 @@ def test_a_tuner_joins_sets_and_leaves(meeting: Meeting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "error", "complaint"),
+    ("joins", "request_", "error", "complaint"),
     [
-        (lambda meeting: Set(watts=(120.0,)), GuardError, "tunes no job"),
-        (lambda meeting: Beat(), GuardError, "tunes no job"),
-        (lambda meeting: Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
+        (False, Set(watts=(120.0,)), GuardError, "tunes no job"),
+        (False, Beat(), GuardError, "tunes no job"),
+        (False, Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
+        (True, Set(watts=(20.0, 150.0)), LimitRefused, "below the 100 W minimum"),
+        (True, Set(watts=(120.0,)), LimitRefused, "1 caps for 2"),
+        (True, BAD, GuardError, "ascend"),
     ],
 )
 def test_what_is_not_to_be_had_is_refused(
-    meeting: Meeting, request_: Callable[[Meeting], Set | Beat | Join], error: type[Exception], complaint: str
+    meeting: Meeting, joins: bool, request_: Request, error: type[Exception], complaint: str
 ) -> None:
     there = meeting.caller()
+    if joins:
+        there.ask(joining(meeting, 0, 1), Joined)
     with pytest.raises(error, match=complaint):
-        there.ask(request_(meeting), Done)
+        there.ask(request_, Done)
     assert isinstance(there.ask(Ask(), Standing), Standing)  # the connection goes on
-
-
-def test_caps_outside_the_range_are_refused_and_nothing_ends(meeting: Meeting) -> None:
-    there = meeting.caller()
-    there.ask(joining(meeting, 0), Joined)
-    with pytest.raises(LimitRefused, match="below the 100 W minimum"):
-        there.ask(Set(watts=(20.0,)), Done)
-    there.ask(Set(watts=(110.0,)), Done)
 
 
 def test_a_device_is_lent_once(meeting: Meeting) -> None:
@@ -159,17 +161,6 @@ def test_a_device_is_lent_once(meeting: Meeting) -> None:
     first.ask(joining(meeting, 0), Joined)
     with pytest.raises(DeviceLocked, match="a tuner has"):
         second.ask(joining(meeting, 0, 1), Joined)
-
-
-def test_a_curve_that_is_none_is_refused(meeting: Meeting) -> None:
-    there = meeting.caller()
-    there.ask(joining(meeting, 0), Joined)
-    bad = Known(
-        caps_w=(200.0, 100.0), slowdown=(0.0, 0.0), energy=(1.0, 1.0), slowdown_stderr=(0.0, 0.0),
-        energy_stderr=(0.0, 0.0),
-    )  # fmt: skip
-    with pytest.raises(GuardError, match="ascend"):
-        there.ask(bad, Done)
 
 
 def test_the_budget_is_changed_and_ended_by_word(meeting: Meeting) -> None:

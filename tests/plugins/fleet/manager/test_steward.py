@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autocap import events
-from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.limits.together import Aside
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.curves import JobCurve
@@ -30,13 +30,6 @@ GPUS = tuple(
 
 def total_w(there: Stage) -> float:
     return sum(there.limits_w())
-
-
-def test_devices_that_nobody_uses_are_held_at_their_lowest_cap(tmp_path: Path) -> None:
-    with stage(tmp_path, 800.0) as there:
-        there.run(1.0)
-        assert there.limits_w() == [LOW_W] * 4
-    assert there.limits_w() == [FOUND_W] * 4
 
 
 def test_a_job_has_what_the_others_leave(tmp_path: Path) -> None:
@@ -76,17 +69,6 @@ def test_a_list_that_lacks_a_job_once_is_no_end_of_it(tmp_path: Path) -> None:
         there.jobs.append(job)
         there.run(2.0)
         assert not [event for event in there.said if isinstance(event, budget.JobLeft)]
-
-
-def test_a_budget_that_falls_is_kept_in_the_same_call(tmp_path: Path) -> None:
-    with stage(tmp_path, 2000.0) as there:
-        there.come(1, 0, 1)
-        there.come(2, 2, 3)
-        there.run(4.0)
-        assert total_w(there) == 4 * FOUND_W
-        there.steward.ledger.budget(there.now_s, 780.0)
-        there.steward.act(there.now_s)
-        assert 770.0 < total_w(there) <= 780.0
 
 
 def test_a_lower_cap_counts_in_time_where_the_sensor_reads_more_than_it(tmp_path: Path) -> None:
@@ -208,28 +190,6 @@ def test_a_job_whose_tuner_has_gone_stays_with_what_is_known_of_it(tmp_path: Pat
         assert not tenant.tuned
         assert there.limits_w()[1] == tenant.ceiling_w
         assert 110.0 < tenant.ceiling_w <= 150.0
-
-
-def test_a_device_has_one_tuner(tmp_path: Path) -> None:
-    with stage(tmp_path, 900.0) as there:
-        there.steward.lend(there.now_s, there.come(1, 0, 1))
-        with pytest.raises(DeviceLocked, match="a tuner has"):
-            there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1, 2)))
-
-
-def test_a_device_that_the_budget_does_not_have_is_not_lent(tmp_path: Path) -> None:
-    with stage(tmp_path, 900.0) as there, pytest.raises(LimitRefused, match="the budget does not have GPU-x"):
-        there.steward.lend(there.now_s, FoundJob(pid=2, uuids=("GPU-x",)))
-
-
-@pytest.mark.parametrize(
-    ("watts", "complaint"), [((120.0,), "1 caps for 2"), ((20.0, 150.0), "below the 100 W minimum")]
-)
-def test_caps_that_devices_do_not_take_are_refused(tmp_path: Path, watts: tuple[float, ...], complaint: str) -> None:
-    with stage(tmp_path, 900.0) as there:
-        tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
-        with pytest.raises(LimitRefused, match=complaint):
-            there.steward.caps.require(tenant.gpus, watts)
 
 
 # What others do.

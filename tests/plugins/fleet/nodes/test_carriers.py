@@ -1,4 +1,4 @@
-"""What --nodes may name; what a Ray job's driver is given, and the relay's command; tests/frameworks has the real Ray."""
+"""What --nodes may name; what a Ray job's driver is given, and the relay; tests/frameworks has the real Ray."""
 
 import json
 import shlex

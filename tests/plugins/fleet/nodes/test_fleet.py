@@ -1,4 +1,4 @@
-"""The controller's side of the nodes, over a virtual network: caps that reach all, and what becomes of those who are gone."""
+"""The controller's side of the nodes, over a virtual network: caps that reach all, and what becomes of who is gone."""
 
 from collections.abc import Sequence
 
