@@ -15,8 +15,8 @@ import numpy as np
 from autocap.config.values import shown
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import PlannedCurve, PlannedJob
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.runlog.input_file import MIB, InputRefused, read_input
 from autocap.text import did_you_mean, printable
 

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.orders import Account, Decision, Orders
-from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
+from autocap.plugins.fleet.budget.shares import STEP_W, Curves, Floats, JobCurve, in_steps
 from autocap.plugins.fleet.config import Policy
 
 LOAN_S = 180.0  # in which a baseline is measured, a first trial made, and what both show published

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.limits.times import ORDER_AGAIN_S
-from autocap.plugins.fleet.budget.curves import JobCurve
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.config import Policy
 
 SLACK_W = 5.0  # that a cap stays above the draw of a job whom it does not bind

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
-from autocap.plugins.fleet.budget.shares import Shares, share
+from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve, Shares, share
 from autocap.plugins.fleet.config import Policy
 
 EVERY_S = 10.0

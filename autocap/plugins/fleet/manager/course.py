@@ -15,7 +15,7 @@ from autocap.plugins.fleet.config import BudgetConfig, Policy
 from autocap.plugins.fleet.manager.supervising import BudgetState
 from autocap.plugins.fleet.openadr.events import Span, coming, holding
 from autocap.plugins.fleet.openadr.source import VtnSource
-from autocap.plugins.fleet.openadr.watching import Feed, Said
+from autocap.plugins.fleet.openadr.vtn import Feed, Said
 
 NO_SCHEDULE = "SIGHUP has a schedule read again, and there is none; start with --schedule"
 _MOST_KEPT = 48  # spans of events, for another manager

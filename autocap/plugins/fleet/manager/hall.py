@@ -12,7 +12,7 @@ import numpy as np
 from autocap.errors import AutocapError, DeviceLocked, LimitRefused
 from autocap.limits.helper.lent_devices import refusal_of
 from autocap.limits.times import HANG_S
-from autocap.plugins.fleet.budget.curves import JobCurve
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.budget.words import (
     MOST_BYTES,
     Answer,

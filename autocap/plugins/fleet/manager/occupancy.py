@@ -21,8 +21,8 @@ from autocap.limits.guard import LimitGuard
 from autocap.limits.times import BEAT_APART_S
 from autocap.limits.together import done_aside
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.shares import JobCurve, prior
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Presence, Weights
 from autocap.plugins.fleet.manager.tenant import OFF_HZ, Clocks, Lowering, Tenant, Unbound, believed, doubt
 from autocap.records import GpuInfo

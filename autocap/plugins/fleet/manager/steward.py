@@ -14,8 +14,8 @@ from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
 from autocap.limits.guard import LimitGuard
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob
 from autocap.plugins.fleet.manager.occupancy import Caps, Occupancy

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Floats, JobCurve
 from autocap.plugins.fleet.budget.orders import SLACK_W, Order
+from autocap.plugins.fleet.budget.shares import Floats, JobCurve
 from autocap.plugins.fleet.manager.finding import Claim
 from autocap.records import Reading
 

@@ -14,9 +14,8 @@ import numpy as np
 from autocap.events import Event
 from autocap.limits.times import LEASE_S, NODE_SILENT_S, SITE_GONE_S
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import Curves, JobCurve
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Account, Decision, Order, Orders
-from autocap.plugins.fleet.budget.shares import STEP_W, in_steps
+from autocap.plugins.fleet.budget.shares import STEP_W, Curves, JobCurve, in_steps
 from autocap.plugins.fleet.budget.words import JobStanding
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.protocol import Books, JobBooks

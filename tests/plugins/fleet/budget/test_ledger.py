@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import LOAN_S, Ledger
 from autocap.plugins.fleet.budget.orders import EVERY_S, Decision, Order
+from autocap.plugins.fleet.budget.shares import JobCurve, prior
 from autocap.plugins.fleet.config import Policy
 
 LOW_W, HIGH_W, STEP_W = 100.0, 300.0, 5.0

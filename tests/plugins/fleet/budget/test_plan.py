@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob, uniform
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.config import Policy
 
 

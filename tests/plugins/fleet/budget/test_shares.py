@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autocap.devices.model import profile_names, profiles
-from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
-from autocap.plugins.fleet.budget.shares import charged_w, in_steps, settled, share, topped
+from autocap.plugins.fleet.budget.shares import Curves, JobCurve, charged_w, in_steps, prior, settled, share, topped
 from autocap.plugins.fleet.config import Policy
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from autocap import events
 from autocap.devices.model import profiles
-from autocap.plugins.fleet.budget.curves import Curves, JobCurve, prior
-from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.budget.shares import Curves, JobCurve, prior, share
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.tenant import OFF_HZ, Clocks, Unbound, believed, doubt
 from autocap.records import Reading

@@ -12,7 +12,7 @@ import pytest
 
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import prior
+from autocap.plugins.fleet.budget.shares import prior
 from autocap.plugins.fleet.manager.finding import Claim, Claims, FoundJob, NoClaim, claimed, jobs_of
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.wire.who import Peer

@@ -11,7 +11,7 @@ from autocap.plugins.fleet.budget.schedule import Schedule, ScheduleRefused, Ste
 from autocap.plugins.fleet.manager.course import Demand
 from autocap.plugins.fleet.openadr.events import Span
 from autocap.plugins.fleet.openadr.source import VtnSource
-from autocap.plugins.fleet.openadr.watching import Said
+from autocap.plugins.fleet.openadr.vtn import Said
 
 BEGAN_S = 1_700_000_000.0
 T0 = 1_769_875_200.0

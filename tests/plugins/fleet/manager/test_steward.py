@@ -12,7 +12,7 @@ from autocap import events
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.limits.together import Aside
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import JobCurve
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Weights
 from autocap.plugins.fleet.manager.occupancy import Caps
 from autocap.records import CapRange, GpuInfo, NodeReading

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.plugins.fleet.openadr.source import VtnSource
-from autocap.plugins.fleet.openadr.vtn import Answer
-from autocap.plugins.fleet.openadr.watching import SILENT_S, Feed, Said, Watched
+from autocap.plugins.fleet.openadr.vtn import SILENT_S, Answer, Feed, Said, Watched
 from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, StandInVtn, event
 from tests.doubles.children import children

@@ -11,7 +11,7 @@ import pytest
 from autocap.events import Event
 from autocap.limits.times import LEASE_S, PART_HOLDS_S, SITE_GONE_S
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import prior
+from autocap.plugins.fleet.budget.shares import prior
 from autocap.plugins.fleet.budget.words import JobStanding
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.nodes.protocol import Books, JobBooks
