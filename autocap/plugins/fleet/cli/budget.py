@@ -17,19 +17,8 @@ from autocap.config import values
 from autocap.config.option import Record, options_of, record_from
 from autocap.errors import AutocapError, PeerLost, UsageError
 from autocap.job.invoking_user import invoking_user
+from autocap.plugins.fleet.budget import words
 from autocap.plugins.fleet.budget.calling import SOCKET, A, call, holder_paths, require_none, socket_paths
-from autocap.plugins.fleet.budget.words import (
-    LEAST_WEIGHT,
-    MOST_WEIGHT,
-    Ask,
-    Change,
-    Done,
-    End,
-    JobStanding,
-    Request,
-    Standing,
-    Weigh,
-)
 from autocap.plugins.fleet.config import (
     UNIFORM,
     BudgetConfig,
@@ -138,8 +127,10 @@ def _pid(text: str) -> int:
 
 def _weight(text: str) -> float:
     weight = values.number_or_none(text)
-    if weight is None or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise UsageError(f"{values.shown(text)} is no weight; give {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, 1 being usual")
+    if weight is None or not words.LEAST_WEIGHT <= weight <= words.MOST_WEIGHT:
+        raise UsageError(
+            f"{values.shown(text)} is no weight; give {words.LEAST_WEIGHT:g} to {words.MOST_WEIGHT:g}, 1 being usual"
+        )
     return weight
 
 
@@ -164,12 +155,12 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         raise UsageError("--policy is of a budget that begins, or of `set`; leave it out")
     match word:
         case "set":
-            _ask(Change(watts=_watts(rest[0]) if rest else None, policy=policy), Done)
+            _ask(words.Change(watts=_watts(rest[0]) if rest else None, policy=policy), words.Done)
         case "weight":
-            _ask(Weigh(pid=_pid(rest[0]), weight=_weight(rest[1])), Done, socket_paths())
+            _ask(words.Weigh(pid=_pid(rest[0]), weight=_weight(rest[1])), words.Done, socket_paths())
         case "status":
             take(args, "budget", [Printed])
-            standing = _ask(Ask(), Standing)
+            standing = _ask(words.Ask(), words.Standing)
             if vars(args).get("json", False):
                 put_json(asdict(standing))
             else:
@@ -177,11 +168,11 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         case "watch":
             _watch()
         case _:
-            _ask(End(), Done)
+            _ask(words.End(), words.Done)
     return 0
 
 
-def _ask(request: Request, kind: type[A], paths: Sequence[Path] | None = None) -> A:
+def _ask(request: words.Request, kind: type[A], paths: Sequence[Path] | None = None) -> A:
     """What who holds the budget answers. Raises AutocapError."""
     with closing(call(paths or holder_paths())) as there:
         return there.ask(request, kind)
@@ -192,7 +183,7 @@ def _watch() -> None:
     with closing(call(holder_paths())) as there:
         while True:
             try:
-                standing = there.ask(Ask(), Standing)
+                standing = there.ask(words.Ask(), words.Standing)
             except PeerLost:
                 note("the budget has ended, or its manager is started again")
                 return
@@ -202,7 +193,7 @@ def _watch() -> None:
             time.sleep(_EVERY_S)
 
 
-def lines(standing: Standing) -> list[str]:
+def lines(standing: words.Standing) -> list[str]:
     """A table of the jobs below what all have."""
     power = "not known" if standing.power_w is None else f"{standing.power_w:.0f} W"
     found = [
@@ -231,7 +222,7 @@ def lines(standing: Standing) -> list[str]:
     return [*found, *standing.failed]
 
 
-def _beyond(job: JobStanding) -> str:
+def _beyond(job: words.JobStanding) -> str:
     """Of a job that is slower than its tuner allows."""
     return (
         f"{job.name}: its tuner allows {100 * (job.most_slowdown or 0):g} % of slowdown; the budget and that cannot "
@@ -239,7 +230,7 @@ def _beyond(job: JobStanding) -> str:
     )
 
 
-def _row(job: JobStanding) -> tuple[str, ...]:
+def _row(job: words.JobStanding) -> tuple[str, ...]:
     return (
         job.name,
         str(len(job.devices)),

@@ -202,8 +202,8 @@ class ClusterSource(DeviceSource):
 
 
 class ClusterSampler:
-    """steps: what is counted here, such as lines of output; it goes before what the nodes count. pace: seconds between
-    samples."""
+    """A `Sampler`. steps: what is counted here, such as lines of output; it goes before what the nodes count. pace:
+    seconds between samples."""
 
     def __init__(
         self,
@@ -218,7 +218,6 @@ class ClusterSampler:
 
     @property
     def gpus(self) -> tuple[GpuInfo, ...]:
-        """As Sampler has it."""
         return self._device.gpus
 
     def samples(self) -> Iterator[Sample]:
@@ -254,7 +253,6 @@ class ClusterSampler:
         fleet.interval_s = self._pace()  # what was decided on is to be seen at once
 
     def notes(self) -> tuple[str, ...]:
-        """As Sampler has it."""
         return self._device.notes()
 
     def _with_steps(self, sample: Sample) -> Sample:
@@ -357,7 +355,6 @@ class ClusterPlace(Place):
         self._clock: SignalClock | None = None
 
     def job(self, stack: ExitStack) -> FollowedJob:
-        """As Place has it."""
         self._runs_already = self._pid is None
         if self._pid is not None:
             return stack.enter_context(AttachedJob(self._pid))
@@ -380,7 +377,6 @@ class ClusterPlace(Place):
         return None if config.node_power == NODE_POWER else MachinesPower(config.node_power, clock)
 
     def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> ClusterCounter:
-        """As Place has it."""
         self._counter = ClusterCounter(
             kind, ours=ours, step_map_fd=step_map_fd, tell=self._tell, for_workers=self._carrier.for_workers
         )
@@ -411,7 +407,6 @@ class ClusterPlace(Place):
         is_steady: Callable[[], bool],
         knob: Knob = POWER_LIMIT,
     ) -> ClusterSampler:
-        """As Place has it."""
         assert self._fleet is not None
         assert isinstance(device, ClusterDevice)
         return ClusterSampler(self._fleet, device, steps, pace)

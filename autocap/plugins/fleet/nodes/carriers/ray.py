@@ -128,7 +128,6 @@ class Ray:
         return find(_checked(address))
 
     def carrier(self, address: str, job: str | None, *, driver: int | None, agent: Sequence[str]) -> Carrier:
-        """As Transport has it."""
         where = _checked(address)
         return Carrier(
             target=Target(engine="ray", job=job or ""),
@@ -139,7 +138,6 @@ class Ray:
         )
 
     def job_here(self, target: Target, workers: Collection[ProcessId]) -> RayJob:
-        """As Transport has it."""
         return RayJob(target, workers)
 
 

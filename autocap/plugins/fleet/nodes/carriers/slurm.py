@@ -212,7 +212,6 @@ class Slurm:
     has_job_around = True
 
     def nodes(self, address: str, job: str | None) -> EngineJob:
-        """As Transport has it."""
         if address:
             raise UsageError(
                 f"--nodes slurm:{printable(address)}: Slurm has no address here; name its job with --job ID"
@@ -230,5 +229,4 @@ class Slurm:
         )
 
     def job_here(self, target: Target, workers: Collection[ProcessId]) -> SlurmJob:
-        """As Transport has it."""
         return SlurmJob(target, workers)
