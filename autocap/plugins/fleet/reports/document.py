@@ -36,7 +36,6 @@ class JobHistory:
     devices: int
     joined_s: float
     tuned: bool
-    pid: int | None
     left_s: float | None = None
     why_left: str = ""
     weight: float = 1.0
@@ -69,7 +68,7 @@ class Power:
 @dataclass(slots=True, kw_only=True)
 class BudgetHistory:
     """steps: from when on there were how many watts. whys: who said so, of each step. reserved: from when on there were
-    how many for what is no job. short: likewise, by how much the lowest caps exceeded the budget."""
+    how many for what is no job."""
 
     started: budget.BudgetStarted
     steps: list[tuple[float, float]]
@@ -77,7 +76,6 @@ class BudgetHistory:
     whys: list[str] = field(default_factory=lambda: [""])
     jobs: list[JobHistory] = field(default_factory=list)
     reserved: list[tuple[float, float]] = field(default_factory=list)
-    short: list[tuple[float, float]] = field(default_factory=list)
     charged: list[tuple[float, float]] = field(default_factory=list)
     lowered_s: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -135,8 +133,6 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                 made.policy = event.policy
             case budget.BudgetReserved():
                 made.reserved.append((event.t_s, event.reserved_w))
-            case budget.BudgetShort():
-                made.short.append((event.t_s, event.short_w))
             case budget.JobJoined() if event.name in there:
                 there[event.name].tuned |= event.tuned
             case budget.JobJoined():
@@ -177,7 +173,7 @@ def _joined(event: budget.JobJoined, jobs: list[JobHistory]) -> JobHistory:
         if (job.name, job.left_s, job.why_left) == (event.name, event.t_s, budget.TUNER_CAME):
             job.left_s, job.why_left, job.tuned, job.devices = None, "", job.tuned or event.tuned, len(event.uuids)
             return job
-    job = JobHistory(name=event.name, devices=len(event.uuids), joined_s=event.t_s, tuned=event.tuned, pid=event.pid)
+    job = JobHistory(name=event.name, devices=len(event.uuids), joined_s=event.t_s, tuned=event.tuned)
     jobs.append(job)
     return job
 

@@ -108,17 +108,6 @@ def joining(meeting: Meeting, *gpus: int) -> words.Join:
     return words.Join(devices=meeting.stage.uuids(*gpus), pid=os.getpid())
 
 
-def test_a_tuner_joins_sets_and_leaves(meeting: Meeting) -> None:
-    there = meeting.caller()
-    joined = there.ask(joining(meeting, 0, 1), words.Joined)
-    assert joined.original_w == (260.0, 260.0)
-    assert joined.ceiling_w <= 260.0
-    there.ask(words.Set(watts=(120.0, 130.0)), words.Done)
-    assert meeting.stage.limits_w()[:2] == [120.0, 130.0]
-    told = there.ask(words.Beat(), words.Told)
-    assert told == words.Told(ceiling_w=joined.ceiling_w)
-
-
 @pytest.mark.parametrize(
     ("joins", "request_", "error", "complaint"),
     [

@@ -167,16 +167,6 @@ def test_a_ceiling_that_falls_is_in_force_before_the_tuner_does_anything(tmp_pat
         assert there.limits_w() == [150.25, 120.0]
 
 
-def test_a_silent_tuners_devices_get_what_the_budget_gives_them_until_it_is_heard(tmp_path: Path) -> None:
-    with stage(tmp_path, 900.0, gpus=2) as there:
-        tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
-        there.run(3.0)
-        there.steward.set_caps(there.now_s, tenant, (130.0, 130.0))
-        there.steward.silent(there.now_s, tenant)
-        assert there.limits_w() == [FOUND_W, FOUND_W]
-        assert tenant.put_back
-
-
 def test_a_job_whose_tuner_has_gone_stays_with_what_is_known_of_it(tmp_path: Path) -> None:
     with stage(tmp_path, 420.0, gpus=2) as there:
         there.come(1, 0)

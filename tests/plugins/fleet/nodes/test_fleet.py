@@ -1,6 +1,8 @@
 """The controller's side of the nodes, over a virtual network: caps that reach all, and what becomes of who is gone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from autocap.plugins.fleet.nodes.agent import settling
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.agents import Agent
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
-from autocap.plugins.fleet.nodes.place import ClusterSampler
+from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSampler
 from autocap.plugins.fleet.nodes.protocol import Do, Done, Failed, Fault, Lost, Message, Settle, Target
 from autocap.records import CapRange, Sample
 from autocap.session.caps import common_range
@@ -24,6 +26,19 @@ SLOW = Network(delay_s=(0.001, 0.1), lost=0.0)
 LOSSY = Network(delay_s=(0.001, 0.1), lost=0.2)
 PACE_S = 0.1
 TARGET = Target(engine="slurm", job="7")
+
+
+@contextmanager
+def guarded(
+    nodes: int, network: Network | None = None, *, caps_w: float | None = 150.0, **more: Any
+) -> Iterator[tuple[World, ClusterDevice, ClusterGuardian]]:
+    """A world whose devices are known, all under that cap."""
+    world = World.of(nodes, network, **more)
+    device = world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        if caps_w is not None:
+            guardian.set_caps((caps_w,) * len(device.gpus))
+        yield world, device, guardian
 
 
 def sampled(world: World, seconds: float, device: object, guardian: ClusterGuardian | None = None) -> list[Sample]:
@@ -59,9 +74,7 @@ def test_all_devices_of_all_nodes_are_one_device() -> None:
 
 
 def test_a_set_is_said_until_all_have_done_it_and_done_once() -> None:
-    world = World.of(4, LOSSY, seed=3)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(4, LOSSY, seed=3, caps_w=None) as (world, _, guardian):
         caps_w = tuple(150.0 + number for number in range(8))
         guardian.set_caps(caps_w)
         assert [cap_w for number in range(4) for cap_w in world.machine(number).caps_w] == list(caps_w)
@@ -88,9 +101,7 @@ def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.Mon
     def later(agent: VirtualAgent, order: Do) -> None:
         agent.clock.at(agent.clock.now() + 5.0, lambda: at_once(agent, order))
 
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, _, guardian):
         monkeypatch.setattr(VirtualAgent, "_do", later)
         guardian.rehearse()
         guardian.set_caps((150.0,) * 4)  # is put off, as long as the agents are heard
@@ -112,9 +123,7 @@ def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.Mon
 
 
 def test_a_late_node_makes_a_gap_and_comes_back() -> None:
-    world = World.of(3)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(3, caps_w=None) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[1].dead = True
         gap = sampled(world, 1.6, device, guardian)[-1]
@@ -126,10 +135,7 @@ def test_a_late_node_makes_a_gap_and_comes_back() -> None:
 
 @pytest.mark.parametrize("stopped_s", [2.8, 30.0])
 def test_an_agent_that_stands_still_comes_back_and_meanwhile_all_limits_are_as_found(stopped_s: float) -> None:
-    world = World.of(3, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 6)
+    with guarded(3, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[1].dead = True
         world.agents[1].machine.set_caps((250.0, 250.0))  # its watchdog
@@ -163,9 +169,7 @@ def test_an_agent_that_stands_still_comes_back_and_meanwhile_all_limits_are_as_f
 
 
 def test_a_set_that_a_silent_agent_does_not_answer_is_put_off_and_not_the_end() -> None:
-    world = World.of(2)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, device, guardian):
         sampled(world, 1.0, device, guardian)
         world.agents[1].dead = True
         guardian.set_caps((150.0,) * 4)
@@ -177,10 +181,7 @@ def test_a_set_that_a_silent_agent_does_not_answer_is_put_off_and_not_the_end() 
 
 
 def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> None:
-    world = World.of(3, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 6)
+    with guarded(3, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[2].interrupt()
         sampler, heard, seen = ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S), [], []
@@ -197,10 +198,7 @@ def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> 
 
 
 def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
-    world = World.of(4, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 8)
+    with guarded(4, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[2].dead = True
         dead_s = world.clock.now()
@@ -244,10 +242,7 @@ def test_a_lost_node_ends_all_agents_before_the_devices_are_known() -> None:
 
 
 def test_a_silent_controller_lets_go_and_hears_of_it() -> None:
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 4)
+    with guarded(2) as (world, _, guardian):
         world.clock.pause(4.0)
         assert world.machine(0).caps_w == (250.0, 250.0)
         beats = []
@@ -296,10 +291,7 @@ def test_the_job_ends_on_all_nodes() -> None:
 
 
 def test_a_job_that_ends_on_one_node_alone_is_not_tuned_on() -> None:
-    world = World.of(2)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 4)
+    with guarded(2) as (world, device, guardian):
         world.agents[0].end_job()
         sampled(world, 1.0, device, guardian)
         assert world.machine(1).caps_w == (250.0, 250.0)  # at once, as perhaps it ends there as well
@@ -317,9 +309,7 @@ def test_another_version_on_a_node_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_controller_that_was_stopped_itself_does_not_call_others_silent() -> None:
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, _, guardian):
         guardian.beat()
         world.clock.pause(30.0)
         guardian.beat()
