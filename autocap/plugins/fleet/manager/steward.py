@@ -19,7 +19,7 @@ from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob
 from autocap.plugins.fleet.manager.occupancy import Caps, Occupancy
-from autocap.plugins.fleet.manager.tenant import Lowering, Tenant, upper
+from autocap.plugins.fleet.manager.tenant import Lowering, Tenant, forget, upper
 from autocap.records import CapRange, NodeReading, Reading
 from autocap.session.limit_watch import LimitWatch
 
@@ -51,8 +51,7 @@ class Rest:
             return False
         self.drawn_w = max(0.0, node.power_w - sum(gpus_w) if node.whole else node.power_w)
         self._seen.append((t_s, self.drawn_w))
-        while self._seen[0][0] < t_s - _OVER_S:
-            self._seen.popleft()
+        forget(self._seen, t_s - _OVER_S)
         reserved_w = upper(self._seen) + self._band_w
         if abs(reserved_w - self.reserved_w) <= _STEP * self.reserved_w:
             return False

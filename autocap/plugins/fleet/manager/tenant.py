@@ -29,7 +29,7 @@ _SAME_W = 1.0  # caps this near count as one
 _FEWEST, _MOST = 15, 150  # readings of a cap until it counts, and over which its clock is averaged
 OFF_HZ = 7.5e6  # of a clock that is shown in steps of 15 MHz, from the one that runs
 _KEPT = 8  # caps, the latest
-DRAWN_S, _QUANTILE = 10.0, 0.95  # over which a draw's upper quantile is taken
+DRAWN_S = 10.0  # over which a draw's upper quantile is taken
 _SETTLED_W, _SETTLED_SHARE, _SETTLED_S = 3.0, 0.03, 2.0  # a draw that is not above its cap; or long enough after it
 
 
@@ -46,8 +46,8 @@ class Unbound:
         """Readings of all devices, and the caps in force there, watts."""
         there = list(zip(readings, caps_w, strict=True))
         draws_w = [one.power_w for one in readings if one.power_w is not None]
-        _forget(self._draws_w, t_s - _KEPT_S)
-        _forget(self._bound, t_s - _READ_S)
+        forget(self._draws_w, t_s - _KEPT_S)
+        forget(self._bound, t_s - _READ_S)
         if len(draws_w) < len(readings):
             return
         bound_w = max((cap_w for one, cap_w in there if _binds(one, cap_w)), default=0.0)
@@ -66,7 +66,7 @@ class Unbound:
         return self._upper_w() if read_s >= _READ_S else None
 
     def _upper_w(self) -> float:
-        return float(np.quantile([watts for _, watts in self._draws_w] or [0.0], _UPPER))
+        return upper(self._draws_w or [(0.0, 0.0)])
 
 
 def _binds(reading: Reading, cap_w: float) -> bool:
@@ -74,7 +74,8 @@ def _binds(reading: Reading, cap_w: float) -> bool:
     return bool(reading.cap_binding) or reading.power_w + SLACK_W / 2 > cap_w
 
 
-def _forget(series: deque[tuple[float, T]], before_s: float) -> None:
+def forget(series: deque[tuple[float, T]], before_s: float) -> None:
+    """Drop what was seen before that time."""
     while series and series[0][0] < before_s:
         series.popleft()
 
@@ -215,8 +216,7 @@ class Tenant:
             draws_w.append(self.ceiling_w)
         if draws_w:
             self.draws_w.append((t_s, max(draws_w)))
-        while self.draws_w and self.draws_w[0][0] < t_s - DRAWN_S:
-            self.draws_w.popleft()
+        forget(self.draws_w, t_s - DRAWN_S)
 
     def reset(self, t_s: float) -> None:
         """It has other caps from now on."""
@@ -245,4 +245,4 @@ class Lowering:
 
 def upper(series: Iterable[tuple[float, float]]) -> float:
     """The upper quantile of some values with their times."""
-    return float(np.quantile([value for _, value in series], _QUANTILE))
+    return float(np.quantile([value for _, value in series], _UPPER))

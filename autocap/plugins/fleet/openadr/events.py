@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -156,14 +157,11 @@ def read_events(found: Sequence[Json], context: Context) -> Read:
 
 def lacks_units(found: Sequence[Json]) -> bool:
     """Whether some events that can be read leave the units of their limits to their programs."""
-    return any(_lacks_units(event) for event in found if isinstance(event, dict))
-
-
-def _lacks_units(event: dict[str, Json]) -> bool:
-    try:
-        return any(kind in LIMITS and kind not in _units(event) for kind in _kinds(event))
-    except _Bad:  # it is said once all are read
-        return False
+    for event in found:
+        with suppress(_Bad):  # it is said once all are read
+            if isinstance(event, dict) and not _kinds(event) & set(LIMITS) <= set(_units(event)):
+                return True
+    return False
 
 
 def _is_ours(event: dict[str, Json], targets: frozenset[str]) -> bool:
