@@ -2,19 +2,24 @@
 the events of a VTN allow them: an event may lower them, and never raises them."""
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
+from autocap import __version__
 from autocap.errors import AutocapError, UsageError
 from autocap.plugins.fleet.budget.schedule import LEAST_W, MOST_W, Schedule, ScheduleRefused, read_schedule
 from autocap.plugins.fleet.config import BudgetConfig, Policy
-from autocap.plugins.fleet.manager.supervising import BudgetState
+from autocap.plugins.fleet.events import BudgetStarted
+from autocap.plugins.fleet.manager.supervising import STATE, BudgetState, load
 from autocap.plugins.fleet.openadr.events import Span, coming, holding
-from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.plugins.fleet.openadr.source import VtnSource, find_credentials
 from autocap.plugins.fleet.openadr.vtn import Feed, Said
 
 NO_SCHEDULE = "SIGHUP has a schedule read again, and there is none; start with --schedule"
@@ -97,11 +102,11 @@ class Course:
         *,
         asked_w: float | None,
         there_w: float,
-        schedule: Schedule | None,
-        source: str | None,
-        demand: Demand | None,
         began_wall_s: float,
         warn: Callable[[str], None],
+        schedule: Schedule | None = None,
+        source: str | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self.asked_w, self.there_w, self._schedule, self._source = asked_w, there_w, schedule, source
         self._demand, self.began_wall_s, self._warn = demand, began_wall_s, warn
@@ -185,36 +190,73 @@ def require_budget(watts: float | None, policy: str | None) -> None:
         raise UsageError(f"policy '{policy}' is none of {', '.join(Policy)}")
 
 
-def course_of(
-    plan: BudgetConfig,
-    watts: float,
-    schedule: Schedule | None,
-    before: BudgetState | None,
-    began_wall_s: float,
-    warn: Callable[[str], None],
-    stack: ExitStack,
-) -> Course:
-    """watts: there are at first. Raises AutocapError where nobody can ask for events."""
-    return Course(
-        asked_w=plan.watts if before is None else before.asked_w,
-        there_w=watts,
-        schedule=schedule,
-        source=plan.schedule,
-        demand=_demand(plan, before, warn, stack),
-        began_wall_s=began_wall_s,
-        warn=warn,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What there is when a manager begins. before: what an earlier one that was killed has left. began_wall_s: when the
+    budget began, seconds since 1970. watts: there are, before events lower them."""
 
+    plan: BudgetConfig
+    before: BudgetState | None
+    began_wall_s: float
+    schedule: Schedule | None
+    watts: float
+    policy: Policy
 
-def _demand(
-    plan: BudgetConfig, before: BudgetState | None, warn: Callable[[str], None], stack: ExitStack
-) -> Demand | None:
-    """Events that lower the budget."""
-    if plan.openadr is None:
-        return None
-    try:
-        feed = Feed(plan.openadr)
-    except OSError as error:
-        raise AutocapError(f"no process can be started that asks {plan.openadr.server}: {error.strerror}") from error
-    stack.callback(feed.close)
-    return Demand(feed, () if before is None else before.spans, warn)
+    @classmethod
+    def of(cls, plan: BudgetConfig, state_dir: Path, *, resumed: bool, state: str = STATE) -> "Beginning":
+        """resumed: a killed one is followed. Raises AutocapError for a schedule, a state directory or credentials that
+        cannot be used, and UsageError where neither the command line nor the schedule says how many watts there are."""
+        before = load(state_dir, state) if resumed else None
+        began_wall_s = time.time() if before is None else before.began_wall_s
+        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
+        if plan.openadr is not None and not resumed:
+            find_credentials(plan.openadr.credentials)
+        step = None if schedule is None else schedule.at(time.time())
+        watts = plan.watts if before is None else before.watts
+        if step is not None:
+            watts = step.watts
+        if watts is None:
+            raise UsageError(f"{plan.schedule} says nothing of the time until its first row; add WATTS for until then")
+        policy = plan.policy if before is None else before.policy
+        return cls(
+            plan=plan, before=before, began_wall_s=began_wall_s, schedule=schedule, watts=watts, policy=policy
+        )  # fmt: skip
+
+    def ends_s(self, now_s: float) -> float:
+        """When the budget ends, on a clock that shows now_s."""
+        return math.inf if self.plan.for_s is None else now_s + self.began_wall_s + self.plan.for_s - time.time()
+
+    def started(self, t_s: float) -> BudgetStarted:
+        """The first event of its record, but for its devices."""
+        return BudgetStarted(
+            t_s=t_s,
+            autocap_version=__version__,
+            started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+            pid=os.getpid(),
+            budget_w=self.watts,
+            policy=self.policy,
+            gpus=(),
+            original_w=(),
+            schedule=self.plan.schedule,
+            resumed=self.before is not None,
+        )
+
+    def course(self, warn: Callable[[str], None], stack: ExitStack) -> Course:
+        """Its watts. Raises AutocapError where nobody can ask for events."""
+        demand, vtn = None, self.plan.openadr
+        if vtn is not None:
+            try:
+                feed = Feed(vtn)
+            except OSError as error:
+                raise AutocapError(f"no process can be started that asks {vtn.server}: {error.strerror}") from error
+            stack.callback(feed.close)
+            demand = Demand(feed, () if self.before is None else self.before.spans, warn)
+        return Course(
+            asked_w=self.plan.watts if self.before is None else self.before.asked_w,
+            there_w=self.watts,
+            schedule=self.schedule,
+            source=self.plan.schedule,
+            demand=demand,
+            began_wall_s=self.began_wall_s,
+            warn=warn,
+        )

@@ -2,11 +2,9 @@
 the end of its supervisor, follows the watts that there are, and does what users ask for. The manager of one machine
 reads its devices as well, sees who computes, and carries out what the ledger orders."""
 
-import math
 import os
 import select
 import signal
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -202,11 +200,6 @@ class Loop(ABC):
             spans=self.course.spans,
         )
         save(self.state_dir, state, self.state)
-
-
-def ends_at(for_s: float | None, began_wall_s: float, now_s: float) -> float:
-    """When a budget ends, on a clock that shows now_s."""
-    return math.inf if for_s is None else now_s + began_wall_s + for_s - time.time()
 
 
 @dataclass(kw_only=True, eq=False)

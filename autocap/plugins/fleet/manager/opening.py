@@ -6,17 +6,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from autocap import __version__, events
+from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice, HoldableInventory, named
-from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
+from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError
 from autocap.events import Event
 from autocap.job.keeper import keeper
 from autocap.limits.guard import LimitGuard
@@ -25,16 +25,14 @@ from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SOCKET
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import BudgetConfig, holdable
-from autocap.plugins.fleet.manager.course import course_of
+from autocap.plugins.fleet.manager.course import Beginning
 from autocap.plugins.fleet.manager.finding import Claims, Weights
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.loop import Manager, Signals, ends_at
+from autocap.plugins.fleet.manager.loop import Manager, Signals
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.supervising import BudgetState, forget, load
-from autocap.plugins.fleet.openadr.source import find_credentials
+from autocap.plugins.fleet.manager.supervising import BudgetState, forget
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.printing import note
 from autocap.records import Sample
@@ -137,12 +135,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
     StateDir(state_dir).close()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        before = load(state_dir) if resumed else None
-        began_wall_s = time.time() if before is None else before.began_wall_s
-        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
-        if plan.openadr is not None and not resumed:
-            find_credentials(plan.openadr.credentials)
-        watts = first_watts(plan, schedule, before)
+        begun = Beginning.of(plan, state_dir, resumed=resumed)
         there = held_by(plan, clock, stack)
         directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
@@ -150,23 +143,15 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
         if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
             held.rehearse()
-        policy = plan.policy if before is None else before.policy
-        ledger = Ledger(watts, policy=policy)
+        ledger = Ledger(begun.watts, policy=begun.policy)
         recorder.event(
-            budget.BudgetStarted(
-                t_s=clock.now(),
-                autocap_version=__version__,
-                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-                pid=os.getpid(),
-                budget_w=watts,
-                policy=policy,
+            replace(
+                begun.started(clock.now()),
                 gpus=there.device.gpus,
                 original_w=held.guardian.original_w,
                 driver=there.device.driver,
                 node=None if there.node is None else there.node.name,
-                schedule=plan.schedule,
                 openadr=None if plan.openadr is None else plan.openadr.url,
-                resumed=before is not None,
             )
         )
         for chosen in way.chosen(clock.now()):
@@ -176,7 +161,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         held.record_notes()
         status, why = 1, "internal fault"
         try:
-            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), before)
+            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), begun.before)
             manager = Manager(
                 clock=clock,
                 steward=steward,
@@ -184,11 +169,9 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 listings=there.listings,
                 recorder=recorder,
                 directory=str(directory.path.absolute()),
-                policy=policy,
-                course=course_of(
-                    plan, watts, schedule, before, began_wall_s, lambda text: recorder.warn(clock.now(), text), stack
-                ),
-                ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
+                policy=begun.policy,
+                course=begun.course(lambda text: recorder.warn(clock.now(), text), stack),
+                ends_s=begun.ends_s(clock.now()),
                 state_dir=state_dir,
                 leash=leash,
             )
@@ -198,7 +181,9 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 hall = Hall(listener, steward, manager, clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
-                note(f"{watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}")
+                note(
+                    f"{begun.watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}"
+                )
                 why, status = manager.run(hall, signals), 0
             forget(state_dir)
         except AutocapError as error:
@@ -267,18 +252,6 @@ def values_of(standing: Standing | None) -> dict[str, list[tuple[dict[str, str],
         "autocap_budget_job_power_watts": [(labels, job.draw_w) for labels, job in jobs if job.draw_w is not None],
         "autocap_budget_job_slowdown_ratio": [(labels, job.slowdown) for labels, job in jobs],
     }
-
-
-def first_watts(plan: BudgetConfig, schedule: Schedule | None, before: BudgetState | None) -> float:
-    """Raises UsageError where neither the command line nor the schedule says how many there are now."""
-    step = None if schedule is None else schedule.at(time.time())
-    if step is not None:
-        return step.watts
-    if before is not None:
-        return before.watts
-    if plan.watts is None:
-        raise UsageError(f"{plan.schedule} says nothing of the time until its first row; add WATTS for until then")
-    return plan.watts
 
 
 def devices_of(plan: BudgetConfig, inventory: HoldableInventory, clock: Clock) -> tuple[HoldableDevice, list[str]]:

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from autocap import __version__, events
+from autocap import events
 from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError, EngineUnavailable, UsageError
 from autocap.limits.state_dir import StateDir, default_path
@@ -17,16 +16,14 @@ from autocap.limits.times import LEASE_S, NOBODY_S, SITE_ENDS_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
-from autocap.plugins.fleet.budget.schedule import read_schedule
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import BudgetConfig
-from autocap.plugins.fleet.manager.course import course_of, require_budget
+from autocap.plugins.fleet.manager.course import Beginning, require_budget
 from autocap.plugins.fleet.manager.hall import Reception
-from autocap.plugins.fleet.manager.loop import Loop, Signals, ends_at
-from autocap.plugins.fleet.manager.opening import Spoken, export, first_watts, listening_at, record_of, report_on
-from autocap.plugins.fleet.manager.supervising import SITE_STATE, forget, load
+from autocap.plugins.fleet.manager.loop import Loop, Signals
+from autocap.plugins.fleet.manager.opening import Spoken, export, listening_at, record_of, report_on
+from autocap.plugins.fleet.manager.supervising import SITE_STATE, forget
 from autocap.plugins.fleet.nodes.guardian import Reopen
-from autocap.plugins.fleet.openadr.source import find_credentials
 from autocap.plugins.fleet.site.nodes import BEGINNING_S, Nodes
 from autocap.plugins.fleet.site.parts import Chronicle, Parts
 from autocap.printing import note
@@ -198,37 +195,28 @@ def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, re
     html.stylesheet()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        before = load(state_dir, SITE_STATE) if resumed else None
-        began_wall_s = time.time() if before is None else before.began_wall_s
-        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
-        if plan.openadr is not None and not resumed:
-            find_credentials(plan.openadr.credentials)
-        watts = first_watts(plan, schedule, before)
-        policy = plan.policy if before is None else before.policy
-        parts = Parts(watts, policy=policy)
+        begun = Beginning.of(plan, state_dir, resumed=resumed, state=SITE_STATE)
+        parts = Parts(begun.watts, policy=begun.policy)
         nodes = Nodes(reach, names, parts, clock.now, time.sleep)
         directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
-        course = course_of(
-            plan, watts, schedule, before, began_wall_s, lambda text: recorder.warn(clock.now(), text), stack
-        )
         site = Site(
             clock=clock,
             nodes=nodes,
             shares=parts,
-            course=course,
-            policy=policy,
+            course=begun.course(lambda text: recorder.warn(clock.now(), text), stack),
+            policy=begun.policy,
             directory=str(directory.path.absolute()),
             recorder=recorder,
             state=SITE_STATE,
-            ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
+            ends_s=begun.ends_s(clock.now()),
             state_dir=state_dir,
             leash=leash,
         )
         status, why, has_begun = 1, "internal fault", False
         try:
-            site.begin(signals, patient=before is not None)
-            recorder.event(_started(nodes, clock.now(), watts, policy, plan.schedule, before is not None))
+            site.begin(signals, patient=begun.before is not None)
+            recorder.event(_started(nodes, begun.started(clock.now())))
             has_begun = True
             export(plan, lambda: site.latest, stack)
             with listening_at(state_dir, plan.group, SITE_SOCKET) as listener:
@@ -236,7 +224,7 @@ def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, re
                 stack.callback(reception.close)
                 count = sum(len(found.gpus) for found in nodes.found.values())
                 of = f"{count} GPUs of {len(nodes.names)} nodes"
-                note(f"{watts:g} W are shared among {of}; the record is {directory.path}")
+                note(f"{begun.watts:g} W are shared among {of}; the record is {directory.path}")
                 why, status = site.run(reception, signals), 0
         except AutocapError as error:
             why = str(error)
@@ -255,25 +243,17 @@ def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, re
     return status
 
 
-def _started(
-    nodes: Nodes, t_s: float, watts: float, policy: str, schedule: str | None, resumed: bool
-) -> budget.BudgetStarted:
+def _started(nodes: Nodes, event: budget.BudgetStarted) -> budget.BudgetStarted:
+    """With the devices of all nodes."""
     found = [nodes.found[name] for name in nodes.names]
     meters = [one.node_power for one in found if one.node_power is not None]
-    return budget.BudgetStarted(
-        t_s=t_s,
-        autocap_version=__version__,
-        started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        pid=os.getpid(),
-        budget_w=watts,
-        policy=policy,
+    return replace(
+        event,
         gpus=tuple(gpu for one in found for gpu in one.gpus),
         original_w=tuple(w for one in found for w in one.original_w),
         emulated=any(one.emulated for one in found),
         driver=found[0].driver,
         node=meters[0] if meters else None,
-        schedule=schedule,
-        resumed=resumed,
     )
 
 

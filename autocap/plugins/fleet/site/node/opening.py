@@ -25,7 +25,7 @@ from autocap.plugins.fleet.budget.calling import NoBudget, call
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.words import Done, End, Standing
 from autocap.plugins.fleet.config import BudgetConfig, Policy
-from autocap.plugins.fleet.manager.course import course_of
+from autocap.plugins.fleet.manager.course import Course
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.loop import ASKED, Manager, Signals
 from autocap.plugins.fleet.manager.opening import guarded_for, held_by, listening_at
@@ -276,8 +276,11 @@ def _manage(plan: BudgetConfig, number: int, clock: Clock, told: Told, leash: in
                 recorder=told,
                 directory="",
                 policy=plan.policy,
-                course=course_of(
-                    plan, ledger.budget_w, None, None, time.time(), lambda text: told.warn(clock.now(), text), stack
+                course=Course(
+                    asked_w=None,
+                    there_w=ledger.budget_w,
+                    began_wall_s=time.time(),
+                    warn=lambda text: told.warn(clock.now(), text),
                 ),
                 ends_s=float("inf"),
                 state_dir=state_dir,
