@@ -55,11 +55,11 @@ APART = {
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(text|errors|knobs|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
-    r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
+    r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.events|site\.parts)"
     r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
-    r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|calling|client|holder|schedule)|reports\.(live|html|prometheus|rendering|text)"
+    r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|calling|client|schedule)|reports\.(live|html|prometheus|rendering|text)"
 )
 IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal", "socket", "subprocess", "tempfile"}
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}

@@ -11,7 +11,7 @@ from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 
-Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugins.fleet.budget.holder`)
+Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugins.fleet.budget.client`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
-from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
+from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve
 from autocap.records import CapRange, Prediction, StepReading
 from bench.simulation.jobs import seed_profiles, tune
 from bench.strategies.curves import CapCurve

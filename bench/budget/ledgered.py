@@ -7,9 +7,9 @@ import numpy as np
 
 from autocap.controller.known import latest
 from autocap.controller.known_curve import KnownCurve
-from autocap.plugins.fleet.budget.account import Order
-from autocap.plugins.fleet.budget.curves import JobCurve, prior
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.orders import Order
+from autocap.plugins.fleet.budget.shares import JobCurve, prior
 from autocap.plugins.fleet.config import Policy
 from autocap.records import Prediction
 from bench.budget.curves import Searched, job_curve, truth

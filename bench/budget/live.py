@@ -15,9 +15,9 @@ from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
-from autocap.plugins.fleet.budget.account import Order
-from autocap.plugins.fleet.budget.curves import prior
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.budget.orders import Order
+from autocap.plugins.fleet.budget.shares import prior
 from autocap.plugins.fleet.config import Policy
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Sample, SensorInfo

@@ -22,9 +22,8 @@ from autocap.events import State
 from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.client import known_of
-from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve, share
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.finding import FoundJob
 from autocap.plugins.fleet.manager.steward import Steward

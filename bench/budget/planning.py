@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves
 from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob
-from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.budget.shares import Curves, share
 from autocap.plugins.fleet.config import Policy
 from bench.budget.curves import seed_kinds, truth
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves
-from autocap.plugins.fleet.budget.shares import share
+from autocap.plugins.fleet.budget.shares import Curves, share
 from autocap.plugins.fleet.config import Policy
 from bench.budget.fleet import GAIN_ERROR, STEP_S, Fleet, Floats, Indices
 from bench.budget.ledgered import Ledgered

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves
 from autocap.plugins.fleet.budget.plan import uniform
+from autocap.plugins.fleet.budget.shares import Curves
 from bench.budget.fleet import Fleet, Floats, Indices, Readings
 
 _SHARED_S = 10.0  # between two times at which those without a period of their own share anew, unless somebody came

@@ -26,11 +26,12 @@ from autocap.plugins.fleet.nodes.protocol import (
     Hello,
     JobEnded,
     Message,
+    Row,
+    Rows,
     Word,
     line_of,
     said,
 )
-from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from bench.simulation.clock import EventClock
 

@@ -22,9 +22,9 @@ from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
-from autocap.plugins.fleet.nodes.device import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
+from autocap.plugins.fleet.nodes.place import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
 from autocap.session.caps import cap_grid

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autocap.plugins.fleet.nodes.protocol import line_of, said
-from autocap.plugins.fleet.nodes.sharing import Share
+from autocap.plugins.fleet.nodes.protocol import Share, line_of, said
 from bench.budget_nodes.kinds import injected
 from bench.budget_nodes.scene import ground
 

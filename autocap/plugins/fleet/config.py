@@ -1,14 +1,17 @@
-"""The settings of a budget, as `autocap.config` has those of a run."""
+"""The settings of a budget, as `autocap.config` has those of a run, and the devices that it can hold."""
 
 import argparse
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 from autocap.config import ACTUATOR, DEVICE, NODE_POWER, RunConfig, values
 from autocap.config.option import CommandOption, same
+from autocap.devices import inventory_of, kind_of
+from autocap.devices.inventory import HoldableInventory
+from autocap.errors import UsageError
 from autocap.plugins.fleet.openadr.source import VtnSource
 from autocap.text import did_you_mean
 
@@ -174,3 +177,14 @@ class BudgetOptions:
     hold: BudgetConfig
     demand: VtnSource
     plan: PlanConfig
+
+
+def holdable(name: str) -> HoldableInventory:
+    """All devices of the kind that --device names. Raises UsageError where a budget cannot hold their limits."""
+    kind, why = kind_of(name), "its devices are known to the session of their job alone, which sets their caps"
+    inventory = inventory_of(kind)
+    if inventory is not None:
+        if inventory.shared is None:
+            return cast(HoldableInventory, inventory)
+        why = inventory.shared
+    raise UsageError(f"a budget cannot hold --device {name}: {why}; choose nvml")

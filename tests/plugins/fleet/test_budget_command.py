@@ -34,11 +34,15 @@ def test_a_table_has_a_row_a_budget_and_rule(jobs: Path, capsys: pytest.CaptureF
     assert "3 jobs, which ask for 1160 W at most" in said
 
 
-def test_as_json_the_same_is_a_list(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["budget", "--simulate", str(jobs), "--budget", "100%", "--policy", "fair", "--json"]) == 0
+def test_as_json_the_same_is_a_list_and_the_picture_is_drawn(
+    jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["budget", "--simulate", str(jobs), "--budget", "100%", "--policy", "fair", "--json"]
+    assert main([*words, "--plots", "--out", str(tmp_path / "plots")]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["budget_w"], row["slowdown_worst"]) == (1160, pytest.approx(0, abs=1e-6))
     assert row["energy"] == pytest.approx(1)
+    assert "planned, not measured" in (tmp_path / "plots" / "budget.svg").read_text()
 
 
 def test_curves_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,11 +53,6 @@ def test_curves_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["slowdown_worst"] == pytest.approx(0.5, abs=0.01)
-
-
-def test_the_picture_is_drawn(jobs: Path, tmp_path: Path) -> None:
-    assert main(["budget", "--simulate", str(jobs), "--plots", "--out", str(tmp_path / "plots")]) == 0
-    assert "planned, not measured" in (tmp_path / "plots" / "budget.svg").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,28 @@
-"""A guardian of devices that a budget's manager lends, below a ceiling that it may change at any moment.
+"""The budget of this machine as what may hold the limits of a session's devices: what it holds, and a guardian of
+devices that its manager lends, below a ceiling that it may change at any moment.
 
-Whatever becomes of us, the manager gives the devices what the budget gives them; the limits that it found are back when
-the budget ends.
-"""
+Whatever becomes of us, the manager gives the devices what the budget gives them; the limits that it found are back
+when the budget ends."""
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from autocap.controller.known_curve import KnownCurve
-from autocap.errors import GuardError, LimitRefused, PeerLost
+from autocap.devices.base import Tunable
+from autocap.errors import ActuatorDenied, GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
 from autocap.limits.peer_guardian import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.times import ANSWER_WITHIN_S
-from autocap.plugins.fleet.budget.calling import Call, call
-from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
+from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
+from autocap.plugins.fleet.budget.words import Ask, Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set, Standing
 from autocap.records import GpuInfo, same_limit
+from autocap.session.actuating import Actuation
 
 _MOST_STDERR = 1.0  # of what is hardly known
 
@@ -160,3 +162,52 @@ def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown
         energy_stderr=tuple(min(_MOST_STDERR, one.energy * one.energy_rel_stderr) for one in points),
         most_slowdown=max_slowdown,
     )
+
+
+def actuation(device: Tunable) -> Actuation | None:
+    """How a device is set under it; `None` where no budget holds any of its GPUs. Raises ActuatorDenied where it holds
+    only some of them."""
+    found = _standing()
+    if found is None:
+        return None
+    path, standing = found
+    held = _held(standing)
+    outside = [gpu for gpu in device.gpus if gpu.uuid not in held]
+    if len(outside) == len(device.gpus):
+        return None
+    if outside:
+        raise ActuatorDenied(
+            f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
+            "all of them in --gpus"
+        )
+    guardian = BudgetGuardian(gpus=device.gpus, path=path)
+    return Actuation(
+        name="budget",
+        where=str(path),
+        gpus=device.gpus,
+        budget=guardian,
+        guardian=guardian.of,
+        reason=f"a power budget of {standing.budget_w:g} W runs here",
+    )
+
+
+def inventory() -> dict[str, object] | None:
+    """What `autocap devices` says of it, as JSON has it; `None` where none runs. pid: of its manager. gpus: UUIDs of
+    those whose limits it holds."""
+    found = _standing()
+    if found is None:
+        return None
+    one = found[1]
+    return {"watts": one.budget_w, "policy": one.policy, "pid": one.pid, "gpus": tuple(sorted(_held(one)))}
+
+
+def _standing() -> tuple[Path, Standing] | None:
+    try:
+        with closing(call()) as there:
+            return there.path, there.ask(Ask(), Standing)
+    except (NoBudget, PeerLost):
+        return None
+
+
+def _held(standing: Standing) -> set[str]:
+    return {*standing.free, *(uuid for job in standing.jobs for uuid in job.devices)}

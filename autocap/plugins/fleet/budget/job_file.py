@@ -7,7 +7,7 @@ curve,cap_w,power_w,time_s                       as `autocap sweep` and the benc
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from autocap.config.values import shown
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import PlannedCurve, PlannedJob
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.runlog.input_file import MIB, InputRefused, read_input
 from autocap.text import did_you_mean, printable
 
@@ -111,9 +111,8 @@ def _rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, s
 
 
 def _number(path: Path, line: int, row: Mapping[str, str], column: str, least: float) -> float:
-    read: Callable[[str], float] = float
     try:
-        value = read(row[column])
+        value = float(row[column])
     except ValueError:
         value = math.nan
     if not least <= value <= _MOST_NUMBER:

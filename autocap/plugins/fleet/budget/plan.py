@@ -8,11 +8,11 @@ wherever the lowest caps are.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from autocap.plugins.fleet.budget.curves import Curves, Floats, JobCurve
-from autocap.plugins.fleet.budget.shares import Shares, share
+from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve, Shares, share
 from autocap.plugins.fleet.config import Policy
 
 EVERY_S = 10.0
@@ -81,7 +81,8 @@ class Plan:
 
     def play(self, budget_w: float, rule: Policy | Rule = Policy.FAIR) -> Outcome:
         """Let all jobs come, work and go under a budget, watts. rule: how it is shared."""
-        return _Play(self, budget_w, _of_policy(rule) if isinstance(rule, Policy) else rule).run()
+        chosen: Rule = partial(share, policy=rule) if isinstance(rule, Policy) else rule
+        return _played(self, budget_w, chosen)
 
 
 def uniform(curves: Curves, budget_w: float) -> Shares:
@@ -103,89 +104,76 @@ def uniform(curves: Curves, budget_w: float) -> Shares:
     )
 
 
-def _of_policy(policy: Policy) -> Rule:
-    return lambda curves, budget_w: share(curves, budget_w, policy)
+def _played(plan: Plan, budget_w: float, rule: Rule) -> Outcome:
+    """Arrays over all jobs, and the numbers of those that run."""
+    names = {name: number for number, name in enumerate(plan.curves)}
+    tables = Curves.of([each.curve for each in plan.curves.values()])
+    kind = np.array([names[job.curve] for job in plan.jobs], dtype=int)
+    devices = np.array([job.devices for job in plan.jobs], dtype=float)
+    weight = np.array([job.weight for job in plan.jobs], dtype=float)
+    come_s = np.array([job.arrive_s for job in plan.jobs], dtype=float)
+    work_s = np.array([job.work_s for job in plan.jobs], dtype=float)
+    left_s = work_s.copy()
+    end_s = np.zeros(len(plan.jobs))
+    order = np.argsort(come_s, kind="stable")
+    drawn_w = np.array([each.draw_w for each in plan.curves.values()])[kind]  # at their baselines, by each device
 
-
-class _Play:
-    """One run through a plan. Arrays over all jobs, and the numbers of those that run."""
-
-    def __init__(self, plan: Plan, budget_w: float, rule: Rule) -> None:
-        self._budget_w, self._rule, self._every_s = budget_w, rule, plan.every_s
-        names = {name: number for number, name in enumerate(plan.curves)}
-        self._tables = Curves.of([each.curve for each in plan.curves.values()])
-        self._kind = np.array([names[job.curve] for job in plan.jobs], dtype=int)
-        self._devices = np.array([job.devices for job in plan.jobs], dtype=float)
-        self._weight = np.array([job.weight for job in plan.jobs], dtype=float)
-        self._come_s = np.array([job.arrive_s for job in plan.jobs], dtype=float)
-        self._work_s = np.array([job.work_s for job in plan.jobs], dtype=float)
-        self._left_s = self._work_s.copy()
-        self._end_s = np.zeros(len(plan.jobs))
-        self._order = np.argsort(self._come_s, kind="stable")
-        self._draw_w = np.array([each.draw_w for each in plan.curves.values()])
-
-    def run(self) -> Outcome:
-        running = np.empty(0, dtype=int)
-        caps_w, slowdown, energy = np.empty(0), np.empty(0), np.empty(0)
-        t_s, shared_s, come = (float(self._come_s[self._order[0]]) if len(self._order) else 0.0), -np.inf, 0
-        begin_s, done, spent, spread_s, short_s, peak_w, shares, stale = t_s, 0.0, 0.0, 0.0, 0.0, 0.0, 0, False
-        while come < len(self._order) or running.size:
-            new = []
-            while come < len(self._order) and self._come_s[self._order[come]] <= t_s:
-                new.append(self._order[come])
-                come += 1
-            if new:
-                running, stale = np.concatenate([running, new]), True
-                lowest = self._tables_of(np.array(new))
-                caps_w = np.concatenate([caps_w, lowest.caps_w[:, 0]])
-                slowdown = np.concatenate([slowdown, lowest.slowdown[:, 0]])
-                energy = np.concatenate([energy, lowest.energy[:, 0]])
-            crowded = new and float(self._devices[running] @ caps_w) > self._budget_w
-            if stale and running.size and (crowded or t_s >= shared_s + self._every_s):
-                curves = self._tables_of(running)
-                given = self._rule(curves, self._budget_w)
-                caps_w, slowdown, energy = given.caps_w, given.slowdown, curves.energy_at(given.caps_w)
-                shared_s, stale, shares = t_s, False, shares + 1
-            charged_w = float(self._devices[running] @ caps_w)
-            peak_w = max(peak_w, charged_w)
-            next_s = float(self._come_s[self._order[come]]) if come < len(self._order) else np.inf
-            if stale:
-                next_s = min(next_s, max(t_s, shared_s + self._every_s))
-            speed = 1 / (1 + slowdown)
-            if running.size:
-                next_s = min(next_s, t_s + float(np.min(self._left_s[running] / speed)))
-            passed_s = next_s - t_s
-            self._left_s[running] -= speed * passed_s
-            done += float(self._devices[running] @ speed) * passed_s
-            spent += float((self._devices[running] * self._drawn_w(running) * energy) @ speed) * passed_s
-            spread_s += (float(np.ptp(slowdown * self._weight[running])) if running.size else 0.0) * passed_s
-            short_s += passed_s if charged_w > self._budget_w * (1 + 1e-9) else 0.0
-            t_s = next_s
-            ended = self._left_s[running] <= _DONE_S
-            if ended.any():
-                self._end_s[running[ended]] = t_s
-                running, caps_w, slowdown, energy = (each[~ended] for each in (running, caps_w, slowdown, energy))
-                stale = running.size > 0
-        wall_s = t_s - begin_s
-        work = float(self._devices @ self._work_s)
-        base_j = float((self._devices * self._drawn_w(np.arange(len(self._kind)))) @ self._work_s)
-        taken_s = self._end_s - self._come_s
-        return Outcome(
-            slowdown=taken_s / self._work_s - 1,
-            wall_s=wall_s,
-            throughput=work / float(self._devices @ taken_s) if work else 1.0,
-            energy=spent / base_j if base_j else 1.0,
-            spread=spread_s / wall_s if wall_s else 0.0,
-            peak_w=peak_w,
-            short_s=short_s,
-            shares=shares,
-        )
-
-    def _drawn_w(self, jobs: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Floats:
-        """At their baselines, by each of their devices."""
-        return np.asarray(self._draw_w[self._kind[jobs]])
-
-    def _tables_of(self, jobs: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Curves:
-        kinds = self._tables.of_jobs(self._kind[jobs])
+    def tables_of(jobs: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Curves:
         free = np.full(len(jobs), np.inf)
-        return replace(kinds, devices=self._devices[jobs], weight=self._weight[jobs], most_slowdown=free)
+        return replace(tables.of_jobs(kind[jobs]), devices=devices[jobs], weight=weight[jobs], most_slowdown=free)
+
+    running = np.empty(0, dtype=int)
+    caps_w, slowdown, energy = np.empty(0), np.empty(0), np.empty(0)
+    t_s, shared_s, come = (float(come_s[order[0]]) if len(order) else 0.0), -np.inf, 0
+    begin_s, done, spent, spread_s, short_s, peak_w, shares, stale = t_s, 0.0, 0.0, 0.0, 0.0, 0.0, 0, False
+    while come < len(order) or running.size:
+        new = []
+        while come < len(order) and come_s[order[come]] <= t_s:
+            new.append(order[come])
+            come += 1
+        if new:
+            running, stale = np.concatenate([running, new]), True
+            lowest = tables_of(np.array(new))
+            caps_w = np.concatenate([caps_w, lowest.caps_w[:, 0]])
+            slowdown = np.concatenate([slowdown, lowest.slowdown[:, 0]])
+            energy = np.concatenate([energy, lowest.energy[:, 0]])
+        crowded = new and float(devices[running] @ caps_w) > budget_w
+        if stale and running.size and (crowded or t_s >= shared_s + plan.every_s):
+            curves = tables_of(running)
+            given = rule(curves, budget_w)
+            caps_w, slowdown, energy = given.caps_w, given.slowdown, curves.energy_at(given.caps_w)
+            shared_s, stale, shares = t_s, False, shares + 1
+        charged_w = float(devices[running] @ caps_w)
+        peak_w = max(peak_w, charged_w)
+        next_s = float(come_s[order[come]]) if come < len(order) else np.inf
+        if stale:
+            next_s = min(next_s, max(t_s, shared_s + plan.every_s))
+        speed = 1 / (1 + slowdown)
+        if running.size:
+            next_s = min(next_s, t_s + float(np.min(left_s[running] / speed)))
+        passed_s = next_s - t_s
+        left_s[running] -= speed * passed_s
+        done += float(devices[running] @ speed) * passed_s
+        spent += float((devices[running] * drawn_w[running] * energy) @ speed) * passed_s
+        spread_s += (float(np.ptp(slowdown * weight[running])) if running.size else 0.0) * passed_s
+        short_s += passed_s if charged_w > budget_w * (1 + 1e-9) else 0.0
+        t_s = next_s
+        ended = left_s[running] <= _DONE_S
+        if ended.any():
+            end_s[running[ended]] = t_s
+            running, caps_w, slowdown, energy = (each[~ended] for each in (running, caps_w, slowdown, energy))
+            stale = running.size > 0
+    wall_s = t_s - begin_s
+    work = float(devices @ work_s)
+    base_j = float((devices * drawn_w) @ work_s)
+    taken_s = end_s - come_s
+    return Outcome(
+        slowdown=taken_s / work_s - 1,
+        wall_s=wall_s,
+        throughput=work / float(devices @ taken_s) if work else 1.0,
+        energy=spent / base_j if base_j else 1.0,
+        spread=spread_s / wall_s if wall_s else 0.0,
+        peak_w=peak_w,
+        short_s=short_s,
+        shares=shares,
+    )

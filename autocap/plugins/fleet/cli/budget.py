@@ -1,25 +1,44 @@
-"""`autocap budget`."""
+"""`autocap budget`: holds one, speaks to the one that runs on this machine, and says what one would do."""
 
 import argparse
+import math
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autocap.cli import options
 from autocap.cli.completion import offer
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import Record, options_of, record_from
-from autocap.errors import UsageError
+from autocap.errors import AutocapError, PeerLost, UsageError
 from autocap.job.invoking_user import invoking_user
-from autocap.plugins.fleet.cli.plan import simulate
-from autocap.plugins.fleet.config import BudgetConfig, BudgetOptions, PlanConfig, Policy, Printed
-from autocap.plugins.fleet.holdable import holdable
+from autocap.plugins.fleet.budget import words
+from autocap.plugins.fleet.budget.calling import SOCKET, A, call, holder_paths, require_none, socket_paths
+from autocap.plugins.fleet.config import (
+    UNIFORM,
+    BudgetConfig,
+    BudgetOptions,
+    PlanConfig,
+    Policy,
+    Printed,
+    holdable,
+)
 from autocap.plugins.fleet.openadr.source import VtnSource
+from autocap.printing import beneath, columns, encoding_of, note, put, put_json
 from autocap.text import did_you_mean
+
+if TYPE_CHECKING:
+    from autocap.reports.figures.model import Picture
 
 WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
 _COMMAND = "command:"
+_EVERY_S = 1.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
 
 class Budget:
@@ -55,7 +74,7 @@ class Budget:
 
             be_the_user(args.typed)
             take(args, "budget", [PlanConfig])
-            simulate(record_from(PlanConfig, "budget", vars(args)), vars(args).get("out", Path()))
+            _simulate(record_from(PlanConfig, "budget", vars(args)), vars(args).get("out", Path()))
             return 0
         _refuse(args, "a budget without --simulate", PlanConfig, but=("policy", "json"))
         word = args.words[0] if args.words else ""
@@ -107,11 +126,11 @@ def _pid(text: str) -> int:
 
 
 def _weight(text: str) -> float:
-    from autocap.plugins.fleet.budget.words import LEAST_WEIGHT, MOST_WEIGHT
-
     weight = values.number_or_none(text)
-    if weight is None or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise UsageError(f"{values.shown(text)} is no weight; give {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, 1 being usual")
+    if weight is None or not words.LEAST_WEIGHT <= weight <= words.MOST_WEIGHT:
+        raise UsageError(
+            f"{values.shown(text)} is no weight; give {words.LEAST_WEIGHT:g} to {words.MOST_WEIGHT:g}, 1 being usual"
+        )
     return weight
 
 
@@ -125,8 +144,6 @@ def _policy(given: Mapping[str, object]) -> Policy | None:
 
 
 def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
-    from autocap.plugins.fleet.cli import changes
-
     _refuse(args, f"`autocap budget {word}`", BudgetConfig, VtnSource, but=("policy",))
     policy = _policy(vars(args))
     if len(rest) > WORDS[word] or (len(rest) < WORDS[word] and policy is None):
@@ -138,17 +155,93 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         raise UsageError("--policy is of a budget that begins, or of `set`; leave it out")
     match word:
         case "set":
-            changes.change(_watts(rest[0]) if rest else None, policy)
+            _ask(words.Change(watts=_watts(rest[0]) if rest else None, policy=policy), words.Done)
         case "weight":
-            changes.weigh(_pid(rest[0]), _weight(rest[1]))
+            _ask(words.Weigh(pid=_pid(rest[0]), weight=_weight(rest[1])), words.Done, socket_paths())
         case "status":
             take(args, "budget", [Printed])
-            changes.show(as_json=vars(args).get("json", False))
+            standing = _ask(words.Ask(), words.Standing)
+            if vars(args).get("json", False):
+                put_json(asdict(standing))
+            else:
+                put(*lines(standing))
         case "watch":
-            changes.watch()
+            _watch()
         case _:
-            changes.end()
+            _ask(words.End(), words.Done)
     return 0
+
+
+def _ask(request: words.Request, kind: type[A], paths: Sequence[Path] | None = None) -> A:
+    """What who holds the budget answers. Raises AutocapError."""
+    with closing(call(paths or holder_paths())) as there:
+        return there.ask(request, kind)
+
+
+def _watch() -> None:
+    """How it stands, every second, until it ends or somebody presses ^C. Raises AutocapError where none runs."""
+    with closing(call(holder_paths())) as there:
+        while True:
+            try:
+                standing = there.ask(words.Ask(), words.Standing)
+            except PeerLost:
+                note("the budget has ended, or its manager is started again")
+                return
+            if sys.stdout.isatty():
+                beneath(sys.stdout).write(_HOME_AND_CLEAR)
+            put(*lines(standing))
+            time.sleep(_EVERY_S)
+
+
+def lines(standing: words.Standing) -> list[str]:
+    """A table of the jobs below what all have."""
+    power = "not known" if standing.power_w is None else f"{standing.power_w:.0f} W"
+    found = [
+        f"budget {standing.budget_w:.0f} W ({standing.policy}), drawn {power}, reserved {standing.reserved_w:.0f} W, "
+        f"not given away {standing.room_w:.0f} W",
+    ]
+    found += standing.follows
+    if standing.short_w > 0:
+        names = ", ".join(standing.pause)
+        found.append(
+            f"the lowest caps exceed the budget by {standing.short_w:.0f} W; pause {names}, or raise the budget"
+        )
+    rows = [
+        ("job", "GPUs", "cap W", "up to W", "drawn W", "slowdown %", "±", "weight", "tuned"),
+        *map(_row, standing.jobs),
+    ]
+    if any(job.node is not None for job in standing.jobs):
+        nodes = ["node", *(job.node or "" for job in standing.jobs)]
+        longest = max(map(len, nodes))
+        rows = [(f"{node.ljust(longest)}  {row[0]}", *row[1:]) for node, row in zip(nodes, rows, strict=True)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    found += [f"{job.name}: {job.doubt}" for job in standing.jobs if job.doubt is not None]
+    found += [_beyond(job) for job in standing.jobs if job.slowdown > (job.most_slowdown or math.inf)]
+    found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
+    return [*found, *standing.failed]
+
+
+def _beyond(job: words.JobStanding) -> str:
+    """Of a job that is slower than its tuner allows."""
+    return (
+        f"{job.name}: its tuner allows {100 * (job.most_slowdown or 0):g} % of slowdown; the budget and that cannot "
+        "both hold"
+    )
+
+
+def _row(job: words.JobStanding) -> tuple[str, ...]:
+    return (
+        job.name,
+        str(len(job.devices)),
+        f"{job.cap_w:.0f}",
+        f"{job.cap_w if job.ceiling_w is None else job.ceiling_w:.0f}",
+        "-" if job.draw_w is None else f"{job.draw_w:.0f}",
+        f"{100 * job.slowdown:.1f}",
+        f"{100 * job.slowdown_stderr:.1f}",
+        f"{job.weight:g}",
+        "yes" if job.tuned else "no",
+    )
 
 
 def _openadr(args: argparse.Namespace) -> VtnSource | None:
@@ -166,7 +259,6 @@ def _begin(config: BudgetConfig, typed: Sequence[str]) -> int:
     if options.observing():
         raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to hold a budget")
     from autocap.job.blas_threads import one_thread
-    from autocap.plugins.fleet.budget.calling import require_none
 
     require_none()
     _part_under_sudo(config, typed)
@@ -174,7 +266,7 @@ def _begin(config: BudgetConfig, typed: Sequence[str]) -> int:
         from autocap.plugins.fleet.manager.opening import manage
         from autocap.plugins.fleet.manager.supervising import supervised
         from autocap.plugins.fleet.nodes.transport import reached_by
-        from autocap.plugins.fleet.site.opening import hold, node_command
+        from autocap.plugins.fleet.site.site import hold, node_command
     if config.nodes is None:
         return supervised(lambda leash, resumed: manage(config, leash, resumed))
     transport, address = reached_by(config.nodes)
@@ -189,9 +281,8 @@ def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:
     """Under sudo, be the user from here on, beside a keeper that has the socket and the state as well."""
     from autocap.cli.session import refuse_nodes, start
     from autocap.limits.keeper.charge import BudgetFiles, Charge
-    from autocap.plugins.fleet.budget.calling import SOCKET
     from autocap.plugins.fleet.manager.finding import WORKER_VARIABLES
-    from autocap.plugins.fleet.manager.state import STATE
+    from autocap.plugins.fleet.manager.supervising import STATE
     from autocap.wire.listening import gid_of
 
     user = invoking_user()
@@ -202,3 +293,38 @@ def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:
     files = BudgetFiles(socket=SOCKET, state=STATE, group=group, worker_variables=tuple(sorted(WORKER_VARIABLES)))
     charge = Charge.of(user, device=config.device, gpus=config.gpus, node_power=config.node_power, budget=files)
     start(user, charge, typed)
+
+
+def _simulate(config: PlanConfig, folder: Path) -> None:
+    """Say what budgets would do to the jobs of a file. folder: where it is drawn. Raises AutocapError."""
+    from autocap.plugins.fleet.budget.job_file import published, read_curves, read_jobs
+    from autocap.plugins.fleet.budget.plan import Plan, uniform
+    from autocap.plugins.fleet.reports import plan as report
+    from autocap.reports import text
+
+    known = published() | ({} if config.curves is None else read_curves(config.curves))
+    plan = Plan(jobs=read_jobs(config.jobs, known), curves=known)
+    asked_w, planned = plan.asked_w, list[report.PlannedBudget]()
+    for budget_w in (budget.of(asked_w) for budget in config.budgets):
+        for rule in config.rules:
+            outcome, share = plan.play(budget_w, uniform if rule == UNIFORM else Policy(rule)), budget_w / asked_w
+            planned.append(report.PlannedBudget(budget_w=budget_w, fraction=share, rule=rule, outcome=outcome))
+    if config.plots:
+        _draw(folder, report.picture(planned))
+    if config.json:
+        put_json(report.as_json(planned))
+    else:
+        made = report.document(planned, len(plan.jobs), asked_w)
+        put(*text.lines(made, columns(sys.stdout), encoding_of(sys.stdout)))
+
+
+def _draw(folder: Path, picture: "Picture") -> None:
+    from autocap.reports.figures import svg
+    from autocap.runlog.output_directory import OutputDirectory
+
+    try:
+        with closing(OutputDirectory(folder)) as place:
+            place.put("budget.svg", svg.file(picture))
+    except OSError as error:
+        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --out") from error
+    note(f"drew {folder / 'budget.svg'}")

@@ -1,13 +1,12 @@
 """What whoever holds a budget does alike, on one machine and over several: it wakes up for signals, for clients and for
-the end of its supervisor, follows the watts that there are, and does what users ask for."""
+the end of its supervisor, follows the watts that there are, and does what users ask for. The manager of one machine
+reads its devices as well, sees who computes, and carries out what the ledger orders."""
 
-import math
 import os
 import select
 import signal
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,18 +14,23 @@ from types import FrameType
 from typing import Protocol
 
 from autocap.clock import Clock
+from autocap.errors import UsageError
+from autocap.limits.times import BEAT_APART_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import Orders
 from autocap.plugins.fleet.budget.words import Standing
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.manager.course import Course, require_budget
-from autocap.plugins.fleet.manager.state import STATE, BudgetState, save
+from autocap.plugins.fleet.manager.finding import jobs_of
+from autocap.plugins.fleet.manager.steward import Steward
+from autocap.plugins.fleet.manager.supervising import STATE, BudgetState, save
 from autocap.records import Sample
 from autocap.session.guarding import Records
 
 _RECORD_S = 1.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 ASKED, LEASHED = "a signal asked for the end", "its supervisor is gone"
+_SAMPLE_S, _LOOK_S = 0.2, 0.5
 
 
 class Signals:
@@ -198,6 +202,57 @@ class Loop(ABC):
         save(self.state_dir, state, self.state)
 
 
-def ends_at(for_s: float | None, began_wall_s: float, now_s: float) -> float:
-    """When a budget ends, on a clock that shows now_s."""
-    return math.inf if for_s is None else now_s + began_wall_s + for_s - time.time()
+@dataclass(kw_only=True, eq=False)
+class Manager(Loop):
+    """steward: with all devices free. listings: the PIDs that compute on each device, by UUID."""
+
+    steward: Steward
+    listings: Callable[[], Mapping[str, Sequence[int]]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._next_sample_s = self._next_beat_s = self._next_look_s = self.clock.now()
+
+    def pass_time(self) -> None:
+        """Do what is due by now. Raises as `run`."""
+        super().pass_time()
+        now_s = self.clock.now()
+        if now_s >= self._next_beat_s:
+            self._next_beat_s = now_s + BEAT_APART_S
+            self.steward.beat(now_s)
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + _LOOK_S
+            found = jobs_of(self.listings())
+            self.steward.look(now_s, found)
+            self.steward.act(self.clock.now())  # before a reading of all devices takes its time
+        if now_s >= self._next_sample_s:
+            self._next_sample_s = max(self._next_sample_s + _SAMPLE_S, now_s)
+            self.steward.sample(now_s)
+            if now_s >= self._next_record_s:
+                readings, rest = self.steward.readings, self.steward.rest
+                self._record(now_s, Sample(t_s=now_s, readings=readings, node=rest.reading))
+        self.steward.act(self.clock.now())
+
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises UsageError where the process belongs to no job."""
+        steward = self.steward
+        same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
+        if not same:
+            raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
+        for tenant in (one for one in steward.tenants.values() if one.pid in same):
+            steward.ledger.weigh(tenant.name, weight)
+            self.recorder.event(budget.JobWeighed(t_s=self.clock.now(), name=tenant.name, weight=weight, why=why))
+        self._keep()
+        steward.act(self.clock.now())
+
+    def standing(self) -> Standing:
+        return self.steward.standing(policy=self.policy, record=self.directory, follows=self.course.follows)
+
+    def _due_s(self) -> float:
+        return min(self._next_sample_s, self._next_beat_s, self._next_look_s)
+
+    def _carry_out(self) -> None:
+        self.steward.act(self.clock.now())
+
+    def _weights(self) -> tuple[tuple[int, float], ...]:
+        return self.steward.weights.known

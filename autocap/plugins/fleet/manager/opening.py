@@ -1,21 +1,22 @@
-"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket."""
+"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket, and what it
+says on standard error."""
 
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from autocap import __version__, events
+from autocap import events
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.devices.inventory import HoldableDevice, HoldableInventory, named
-from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
+from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError
 from autocap.events import Event
 from autocap.job.keeper import keeper
 from autocap.limits.guard import LimitGuard
@@ -24,23 +25,18 @@ from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.calling import SOCKET
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.schedule import Schedule, read_schedule
 from autocap.plugins.fleet.budget.words import Standing
-from autocap.plugins.fleet.config import BudgetConfig
-from autocap.plugins.fleet.holdable import holdable
-from autocap.plugins.fleet.manager.claims import Claims
-from autocap.plugins.fleet.manager.course import course_of
+from autocap.plugins.fleet.config import BudgetConfig, holdable
+from autocap.plugins.fleet.manager.course import Beginning
+from autocap.plugins.fleet.manager.finding import Claims, Weights
 from autocap.plugins.fleet.manager.hall import Hall
-from autocap.plugins.fleet.manager.loop import Signals, ends_at
-from autocap.plugins.fleet.manager.manager import Manager
-from autocap.plugins.fleet.manager.spoken import Spoken
-from autocap.plugins.fleet.manager.standing import values_of
-from autocap.plugins.fleet.manager.state import BudgetState, forget, load
+from autocap.plugins.fleet.manager.loop import Manager, Signals
 from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.weights import Weights
-from autocap.plugins.fleet.openadr.credentials import find_credentials
+from autocap.plugins.fleet.manager.supervising import BudgetState, forget
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.printing import note
+from autocap.records import Sample
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
@@ -48,6 +44,46 @@ from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
+
+
+class Spoken(Reporter):
+    """Takes what happens; says what a user who watches wants to know."""
+
+    def __init__(self) -> None:
+        self._not_back = 0  # limits, as far as is known
+
+    def event(self, event: Event) -> None:
+        self._not_back += isinstance(event, events.LimitRestored) and event.restored is not True
+        text = _sentence(event, self._not_back)
+        if text is not None:
+            note(text)
+
+    def sample(self, sample: Sample) -> None:
+        """Nothing is said of it."""
+
+
+def _sentence(event: Event, not_back: int) -> str | None:
+    match event:
+        case budget.BudgetChanged():
+            return f"{event.budget_w:g} W are shared from now on, {event.policy}: {event.why}"
+        case budget.JobJoined():
+            how = "with a tuner" if event.tuned else "untuned"
+            return f"{event.name} has come, {how}, on {len(event.uuids)} GPU{'s' * (len(event.uuids) > 1)}"
+        case budget.JobLeft():
+            return f"{event.name} has left: {event.why}"
+        case budget.JobWeighed():
+            return f"{event.name} has the weight {event.weight:g} from now on: {event.why}"
+        case budget.BudgetShort(short_w=short_w) if short_w > 0:
+            names = ", ".join(event.pause)
+            return f"the lowest caps exceed the budget by {short_w:.0f} W; pause {names}, or raise the budget"
+        case budget.BudgetShort():
+            return "the budget can be kept again"
+        case events.Warned():
+            return f"warning: {event.text}"
+        case events.RunEnded():
+            but = f", but for {not_back} of them" if not_back else ""
+            return f"the budget has ended: {event.ended_because}; the limits found are back{but}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +135,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
     StateDir(state_dir).close()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        before = load(state_dir) if resumed else None
-        began_wall_s = time.time() if before is None else before.began_wall_s
-        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
-        if plan.openadr is not None and not resumed:
-            find_credentials(plan.openadr.credentials)
-        watts = first_watts(plan, schedule, before)
+        begun = Beginning.of(plan, state_dir, resumed=resumed)
         there = held_by(plan, clock, stack)
         directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
@@ -112,23 +143,15 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
         if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
             held.rehearse()
-        policy = plan.policy if before is None else before.policy
-        ledger = Ledger(watts, policy=policy)
+        ledger = Ledger(begun.watts, policy=begun.policy)
         recorder.event(
-            budget.BudgetStarted(
-                t_s=clock.now(),
-                autocap_version=__version__,
-                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-                pid=os.getpid(),
-                budget_w=watts,
-                policy=policy,
+            replace(
+                begun.started(clock.now()),
                 gpus=there.device.gpus,
                 original_w=held.guardian.original_w,
                 driver=there.device.driver,
                 node=None if there.node is None else there.node.name,
-                schedule=plan.schedule,
                 openadr=None if plan.openadr is None else plan.openadr.url,
-                resumed=before is not None,
             )
         )
         for chosen in way.chosen(clock.now()):
@@ -138,7 +161,7 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         held.record_notes()
         status, why = 1, "internal fault"
         try:
-            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), before)
+            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), begun.before)
             manager = Manager(
                 clock=clock,
                 steward=steward,
@@ -146,11 +169,9 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 listings=there.listings,
                 recorder=recorder,
                 directory=str(directory.path.absolute()),
-                policy=policy,
-                course=course_of(
-                    plan, watts, schedule, before, began_wall_s, lambda text: recorder.warn(clock.now(), text), stack
-                ),
-                ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
+                policy=begun.policy,
+                course=begun.course(lambda text: recorder.warn(clock.now(), text), stack),
+                ends_s=begun.ends_s(clock.now()),
                 state_dir=state_dir,
                 leash=leash,
             )
@@ -160,7 +181,9 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 hall = Hall(listener, steward, manager, clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
-                note(f"{watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}")
+                note(
+                    f"{begun.watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}"
+                )
                 why, status = manager.run(hall, signals), 0
             forget(state_dir)
         except AutocapError as error:
@@ -202,16 +225,33 @@ def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: Exi
     stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
 
 
-def first_watts(plan: BudgetConfig, schedule: Schedule | None, before: BudgetState | None) -> float:
-    """Raises UsageError where neither the command line nor the schedule says how many there are now."""
-    step = None if schedule is None else schedule.at(time.time())
-    if step is not None:
-        return step.watts
-    if before is not None:
-        return before.watts
-    if plan.watts is None:
-        raise UsageError(f"{plan.schedule} says nothing of the time until its first row; add WATTS for until then")
-    return plan.watts
+def values_of(standing: Standing | None) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What is exported of it, by metric; nothing before anything is known."""
+    if standing is None:
+        return {}
+    jobs = [
+        (
+            {
+                "job": job.name if job.node is None else f"{job.node}: {job.name}",
+                "tuned": "true" if job.tuned else "false",
+            },
+            job,
+        )
+        for job in standing.jobs
+    ]
+    return {
+        "autocap_budget_watts": [({"policy": standing.policy}, standing.budget_w)],
+        "autocap_budget_power_watts": [] if standing.power_w is None else [({}, standing.power_w)],
+        "autocap_budget_reserved_watts": [({}, standing.reserved_w)],
+        "autocap_budget_room_watts": [({}, standing.room_w)],
+        "autocap_budget_short_watts": [({}, standing.short_w)],
+        "autocap_budget_job_cap_watts": [(labels, job.cap_w) for labels, job in jobs],
+        "autocap_budget_job_ceiling_watts": [
+            (labels, job.ceiling_w) for labels, job in jobs if job.ceiling_w is not None
+        ],
+        "autocap_budget_job_power_watts": [(labels, job.draw_w) for labels, job in jobs if job.draw_w is not None],
+        "autocap_budget_job_slowdown_ratio": [(labels, job.slowdown) for labels, job in jobs],
+    }
 
 
 def devices_of(plan: BudgetConfig, inventory: HoldableInventory, clock: Clock) -> tuple[HoldableDevice, list[str]]:

@@ -1,6 +1,7 @@
 """Carries a ledger's orders out on the GPUs of one machine. Knows no socket: told the time, from one thread."""
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -13,13 +14,12 @@ from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
 from autocap.limits.guard import LimitGuard
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.manager.caps import Caps
-from autocap.plugins.fleet.manager.claims import Claim
-from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.occupancy import Occupancy
-from autocap.plugins.fleet.manager.tenant import Lowering, Tenant, upper
+from autocap.plugins.fleet.budget.shares import JobCurve
+from autocap.plugins.fleet.budget.words import JobStanding, Standing
+from autocap.plugins.fleet.manager.finding import Claim, FoundJob
+from autocap.plugins.fleet.manager.occupancy import Caps, Occupancy
+from autocap.plugins.fleet.manager.tenant import Lowering, Tenant, forget, upper
 from autocap.records import CapRange, NodeReading, Reading
 from autocap.session.limit_watch import LimitWatch
 
@@ -51,8 +51,7 @@ class Rest:
             return False
         self.drawn_w = max(0.0, node.power_w - sum(gpus_w) if node.whole else node.power_w)
         self._seen.append((t_s, self.drawn_w))
-        while self._seen[0][0] < t_s - _OVER_S:
-            self._seen.popleft()
+        forget(self._seen, t_s - _OVER_S)
         reserved_w = upper(self._seen) + self._band_w
         if abs(reserved_w - self.reserved_w) <= _STEP * self.reserved_w:
             return False
@@ -192,6 +191,51 @@ class Steward(Occupancy):
                 )
             )
         tenant.beyond = beyond
+
+    def standing(self, *, policy: str, record: str, follows: tuple[str, ...] = ()) -> Standing:
+        """record: the run directory. follows: sentences on events."""
+        free = [one for one in self.tenants.values() if one.free]
+        return Standing(
+            budget_w=self.ledger.budget_w,
+            policy=policy,
+            reserved_w=self.rest.reserved_w,
+            room_w=self.ledger.room_w,
+            power_w=self._drawn_w(self.readings, self.rest.drawn_w),
+            short_w=self.short_w,
+            pause=self.pause,
+            jobs=tuple(self._job(one) for one in self.tenants.values() if not one.free),
+            free=tuple(uuid for one in free for uuid in self.uuids(one)),
+            record=record,
+            pid=os.getpid(),
+            failed=self.caps.sentences,
+            follows=follows,
+        )
+
+    def _job(self, tenant: Tenant) -> JobStanding:
+        slowdown, stderr = self.expected(tenant)
+        account = self.ledger[tenant.name]
+        most = math.inf if tenant.said is None or not tenant.tuned else tenant.said.most_slowdown
+        return JobStanding(
+            name=tenant.name,
+            devices=self.uuids(tenant),
+            tuned=tenant.tuned,
+            pid=tenant.pid,
+            cap_w=self.cap_w(tenant),
+            lowest_w=account.lowest_w,
+            draw_w=self._drawn_w([self.readings[gpu] for gpu in tenant.gpus] if self.readings else []),
+            slowdown=slowdown,
+            slowdown_stderr=stderr,
+            weight=1.0 if account.weight is None else account.weight,
+            doubt=tenant.doubt,
+            ceiling_w=tenant.ceiling_w,
+            most_slowdown=most if most < math.inf else None,
+        )
+
+    @staticmethod
+    def _drawn_w(readings: Sequence[Reading], beside_w: float = 0.0) -> float | None:
+        """What some devices draw together, and what is drawn beside them, watts; `None` where that is not known."""
+        known_w = [reading.power_w for reading in readings if reading.power_w is not None]
+        return sum(known_w) + beside_w if known_w and len(known_w) == len(readings) else None
 
     # What is done.
 

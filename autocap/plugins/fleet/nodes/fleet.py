@@ -8,21 +8,9 @@ from itertools import count
 from typing import Protocol
 
 from autocap.clock import RunClock
-from autocap.limits.times import (
-    AWAY_S,
-    BEGINNING_S,
-    DEED_AGAIN_S,
-    DEED_WITHIN_S,
-    JOB_ENDING_S,
-    LOST_S,
-    NODE_SILENT_S,
-    OFTEN_WORD_S,
-    STALLED_S,
-    WORD_S,
-)
-from autocap.plugins.fleet.nodes.agents import Agent, Notes
+from autocap.limits import times
+from autocap.plugins.fleet.nodes.agents import Agent, Notes, machine
 from autocap.plugins.fleet.nodes.channel import EngineJob
-from autocap.plugins.fleet.nodes.clocks import machine
 from autocap.plugins.fleet.nodes.joining import Joiner
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
@@ -37,9 +25,9 @@ from autocap.plugins.fleet.nodes.protocol import (
     Lost,
     Message,
     Note,
+    Rows,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
 
 _OFTEN_S = 0.1  # samples that are taken so often ask for words as often
 _LOOK_S = 0.002  # for an answer
@@ -103,7 +91,7 @@ class Fleet:
         self._notes = Notes()
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
-        self._patience_s = BEGINNING_S
+        self._patience_s = times.BEGINNING_S
 
     def begin(self, begin: Begin) -> None:
         """Have all look for their devices; said once."""
@@ -115,8 +103,8 @@ class Fleet:
 
     def expect_rows(self) -> None:
         """Whoever says nothing for STALLED_S from now on is stalled."""
-        if self._patience_s != STALLED_S:
-            self._patience_s, now_s = STALLED_S, self._clock.now()
+        if self._patience_s != times.STALLED_S:
+            self._patience_s, now_s = times.STALLED_S, self._clock.now()
             for agent in self.agents:
                 agent.said_s = now_s
 
@@ -146,14 +134,14 @@ class Fleet:
                 continue
             if agent.gone is not None:
                 return f"{agent.name}: {agent.gone}"
-            patience_s = BEGINNING_S if self._patience_s == BEGINNING_S else LOST_S
+            patience_s = times.BEGINNING_S if self._patience_s == times.BEGINNING_S else times.LOST_S
             if self._silence_s(agent) > patience_s:
                 return (
                     f"nothing was heard from {agent.name} for {patience_s:g} s, so its limits are put back by "
                     "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
-            if agent.ended_s is not None and now_s - agent.ended_s > JOB_ENDING_S and not self.ended:
+            if agent.ended_s is not None and now_s - agent.ended_s > times.JOB_ENDING_S and not self.ended:
                 return f"the job's processes on {agent.name} have ended, on other nodes they have not"
         return None
 
@@ -173,7 +161,7 @@ class Fleet:
         return frozenset(
             agent.number
             for agent in self.agents
-            if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > NODE_SILENT_S
+            if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > times.NODE_SILENT_S
         )
 
     @property
@@ -192,7 +180,7 @@ class Fleet:
         if self.over is not None:
             return
         now_s = self._clock.now()
-        away = now_s - self._tended_s > AWAY_S
+        away = now_s - self._tended_s > times.AWAY_S
         self._listen()
         if away:  # it was we who were
             for agent in self.agents:
@@ -209,7 +197,7 @@ class Fleet:
         caps_w: Mapping[int, tuple[float, ...]] | None = None,
         *,
         to: Sequence[int],
-        within_s: float = DEED_WITHIN_S,
+        within_s: float = times.DEED_WITHIN_S,
     ) -> dict[int, Done]:
         """Have some agents do something, and ask again until each has answered or it takes too long; the answers.
 
@@ -228,7 +216,7 @@ class Fleet:
         again_s, left = self._clock.now(), set(to)
         while left and (now_s := self._clock.now()) < end_s:
             if now_s >= again_s:
-                again_s = now_s + DEED_AGAIN_S
+                again_s = now_s + times.DEED_AGAIN_S
                 for order, whose in orders:
                     if missing := [one for one in whose if one in left]:
                         self._channel.send(order, missing)
@@ -287,11 +275,11 @@ class Fleet:
             self._take(self.agents[number], message)
 
     def _see_who_is_silent(self) -> None:
-        if self._patience_s != BEGINNING_S:
+        if self._patience_s != times.BEGINNING_S:
             self.wait_for(
                 agent.number
                 for agent in self.agents
-                if agent.gone is None and agent.ended_s is None and self._silence_s(agent) > STALLED_S
+                if agent.gone is None and agent.ended_s is None and self._silence_s(agent) > times.STALLED_S
             )
         for number, said_s in list(self._unheard.items()):
             agent = self.agents[number]
@@ -323,7 +311,7 @@ class Fleet:
     def _say_word(self, now_s: float) -> None:
         number = next(self._numbers)
         self._last_word = (self.interval_s, self.counted)
-        apart_s = OFTEN_WORD_S if self.interval_s <= _OFTEN_S else WORD_S
+        apart_s = times.OFTEN_WORD_S if self.interval_s <= _OFTEN_S else times.WORD_S
         self._next_word_s = max(self._next_word_s + apart_s, now_s + apart_s / 2)  # who looks as often misses none
         self._words[number] = now_s
         if len(self._words) > _MOST_WORDS:

@@ -3,20 +3,58 @@
 Each agent has a guardian of its own, which puts the limits back whatever becomes of us or of the way to it. Here they
 are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all. While
 one of them is not heard, all limits are as they were found.
-"""
+
+Where agents are gone, new agents on their nodes put back what is left, and read. Slurm kills an agent together with its
+watchdog where it kills a step as a whole, and then nobody is left on the node."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 
-from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
+from autocap.clock import RunClock
+from autocap.errors import EngineUnavailable, GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
 from autocap.limits.peer_guardian import PeerGuardian
-from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S
+from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S, SETTLED_WITHIN_S
 from autocap.plugins.fleet.nodes.agents import Agent
-from autocap.plugins.fleet.nodes.fleet import Fleet
-from autocap.plugins.fleet.nodes.protocol import Deed, Done, Fault
+from autocap.plugins.fleet.nodes.fleet import Channel, Fleet
+from autocap.plugins.fleet.nodes.protocol import Deed, Done, Failed, Fault, Lost, Settle, Target
 
+Reopen = Callable[[Sequence[str]], Channel]  # the way to new agents on some of the job's nodes, by their names
+_LOOK_S = 0.02
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
+
+
+def settled(
+    gone: Sequence[Agent], target: Target, reopen: Reopen, clock: RunClock, pause: Callable[[float], object]
+) -> Mapping[int, tuple[Restored, ...]]:
+    """What became of the limits of some agents' nodes, by the agents' numbers; those of which nothing is known are left
+    out. Waits for it."""
+    known: dict[int, tuple[Restored, ...]] = {}
+    left = dict(enumerate(gone))
+    try:
+        channel = reopen([agent.name for agent in gone])
+    except EngineUnavailable:
+        return known
+    with closing(channel):
+        for place, agent in left.items():
+            assert agent.found is not None  # its limits could not have been set else
+            uuids = tuple(gpu.uuid for gpu in agent.found.gpus)
+            order = Settle(target=target, kind=agent.found.kind, uuids=uuids, original_w=agent.found.original_w)
+            channel.send(order, (place,))
+        end_s = clock.now() + SETTLED_WITHIN_S
+        while left and clock.now() < end_s:
+            try:
+                heard = channel.receive()
+            except EngineUnavailable:
+                break
+            for place, message in heard:
+                if isinstance(message, Done) and place in left:
+                    known[left[place].number] = message.restored
+                if isinstance(message, Done | Failed | Lost):
+                    left.pop(place, None)
+            pause(_LOOK_S)
+    return known
 
 
 class ClusterGuardian(PeerGuardian):

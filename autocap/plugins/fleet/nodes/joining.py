@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from autocap.plugins.fleet.nodes.rows import Row
+from autocap.plugins.fleet.nodes.protocol import Row
 from autocap.records import NodeReading, Reading, Sample, StepReading
 
 _HOLE_S = 1.0  # rows that are missing for longer leave what happened meanwhile unknown

@@ -1,4 +1,5 @@
-"""What the controller and the agents of a job say to each other: one JSON object a line, in both directions.
+"""What the controller and the agents of a job, and the site of a budget and its nodes' managers, say to each other: one
+JSON object a line, in both directions. `fleet.site` says when the latter two speak.
 
     line = line_of(Word(number=7, interval_s=0.1, counted=True))     to the agents, that all of them read
     line = line_of(Do(number=8, what=Deed.SET, caps_w=(200.0,)), to=(2,))    to the third of them
@@ -7,7 +8,9 @@
 Seconds are those of the sender's own monotonic clock of the system. Agents are numbered from 0; a line to the agents
 names those that it is for, or none where it is for all. What an agent has not understood it leaves out, as versions
 are the same on all nodes: `Hello` shows it where they are not.
-"""
+
+What an agent has read is most of all that is sent, and so `Rows` are sent by position, as names would be nine tenths of
+them: fields of these records, and of readings, are added at their ends alone."""
 
 import sys
 from collections.abc import Sequence
@@ -17,9 +20,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from autocap.errors import AutocapError
 from autocap.limits import Restored
-from autocap.plugins.fleet.nodes.rows import Rows
-from autocap.plugins.fleet.nodes.sharing import Books, Share
-from autocap.records import GpuInfo, SensorInfo
+from autocap.plugins.fleet.budget.words import JobStanding
+from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import line_of as json_line
 from autocap.wire.json_lines import parse
@@ -31,6 +33,77 @@ if TYPE_CHECKING:  # an agent waits for none of it
 VERSION = 3
 MOST_BYTES = 1 << 20  # of a line
 _TO, _SAYS = "to", "says"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """All that an agent has read at one moment, as in a Sample; times on its own clock."""
+
+    t_s: float
+    readings: tuple[Reading, ...]
+    steps: StepReading | None = None
+    node: NodeReading | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """From an agent: what it has read since the last time. first: the number of the first of these rows, from 0 on.
+    put_backs: how often its limits were put back so far, or may have been, by who guards them; not as it was told to.
+    A row that shows it is never said without."""
+
+    first: int
+    rows: tuple[Row, ...]
+    put_backs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """To the nodes, twice a second or so, and whenever a part changes: the site lives. Each answers with `Books`.
+
+    since: for each node, by its number, how many numbers ago the last of these was that it is known to have answered.
+    parts_w: of the budget, watts; serials: of the orders that these are of, 0 for a node that is to hold its floor.
+    """
+
+    number: int
+    policy: str
+    since: tuple[int, ...]
+    serials: tuple[int, ...]
+    parts_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBooks:
+    """One job of a node. at: how it stands; the slowdown that it allows is the one that is kept to. caps_w, slowdown,
+    energy: its curve, as `JobCurve` has it, from its lowest cap to the highest that is of use to it."""
+
+    at: JobStanding
+    caps_w: tuple[float, ...]
+    slowdown: tuple[float, ...]
+    energy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """From a node: how it stands. number: of the latest `Share` that it has heard, 0 before. serial: of the order whose
+    part it holds, 0 where it holds its floor. Watts of all its devices:
+
+    may_w: the most that may be in force until it takes up another part. floor_w: what it falls to by itself; fixed_w:
+    of that, what is no job's. found_w: what is in force once its limits are as they were found. powers_w: of each
+    device, in the order of `Found`; power_w: of the node, as far as the budget has it. free: devices that no job uses.
+    failed: sentences on devices that are outside."""
+
+    number: int
+    serial: int
+    may_w: float
+    floor_w: float
+    fixed_w: float
+    found_w: float
+    reserved_w: float
+    jobs: tuple[JobBooks, ...]
+    free: tuple[str, ...]
+    powers_w: tuple[float | None, ...]
+    power_w: float | None
+    failed: tuple[str, ...] = ()
 
 
 class BadLine(AutocapError):

@@ -1,5 +1,6 @@
 """How the nodes are reached that `--nodes NAME[:ADDRESS]` names: by Slurm, by Ray, or by what another package adds."""
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -10,9 +11,12 @@ from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.protocol import Target
 
 if TYPE_CHECKING:  # an agent waits for none of it
-    from autocap.plugins.fleet.nodes.aftermath import Reopen
     from autocap.plugins.fleet.nodes.agent.finding import JobHere
     from autocap.plugins.fleet.nodes.fleet import Channel
+    from autocap.plugins.fleet.nodes.guardian import Reopen
+
+AGENT = (sys.executable, "-P", "-m", "autocap.plugins.fleet.nodes.agent")  # -P: nothing from the job's folder
+NO_RAY = f"{sys.executable} has no Ray; install it, in the version of the cluster: pip install 'ray>=2.60,<3'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,33 +1,113 @@
-"""Events of OpenADR 3.0 and 3.1 as spans.
+"""Events of OpenADR 3.0 and 3.1 as spans: for how long which event allows how many watts, and which of several counts.
 
 An event says what its payloads mean: of all payload types of the standard (Definitions, Event Enumerations)
 IMPORT_CAPACITY_LIMIT, "the maximum import level for the site", and DISPATCH_SETPOINT, "the absolute amount of
 consumption by a resource", name an amount of power that may be drawn. Their units, which are kW where they are power,
-stand in a payload descriptor of the event, or else of its program. Times are as the User Guide, section 7.3, has them.
-"""
+stand in a payload descriptor of the event, or else of its program. Times are as the User Guide, section 7.3, has them;
+durations as ISO 8601 writes them: P1D, PT30M, PT4H. What ends after the year 9999, as P9999Y does, never ends."""
 
+import calendar
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from autocap.config.values import plain, shown
 from autocap.plugins.fleet.budget.schedule import LEAST_W, MOST_W
-from autocap.plugins.fleet.openadr.durations import Duration, duration
-from autocap.plugins.fleet.openadr.spans import Span
 from autocap.runlog.input_file import moment
 from autocap.text import printable
 from autocap.wire.json_lines import Json
 
+_NUMBER = r"(\d{1,9})"
+_DURATION = re.compile(
+    rf"P(?=[\dT])(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?"
+    rf"(?:T(?=\d)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:(\d{{1,9}}(?:[.,]\d{{1,9}})?)S)?)?",
+    re.ASCII,
+)
+_NONE = "P0S"  # as the User Guide writes the default of randomizeStart
+_LAST_YEAR = 9999
 LIMITS = ("IMPORT_CAPACITY_LIMIT", "DISPATCH_SETPOINT")
 _UNIT, _UNIT_W = "KW", 1e3
 # A start that stands for now, or, of a later interval, for the end of the one before.
 _NOW = frozenset(f"{day}{time}" for day in ("0001-01-01", "0000-00-00") for time in ("", "T00:00:00", "T00:00:00Z"))
-_ENDLESS = Duration(months=12 * 9999)
 _MOST_INTERVALS, _MOST_SPANS = 10_000, 256
 _AHEAD_S = 7 * 86400.0  # for which an event that repeats is known ahead
 _LONGEST = 40  # characters of a name
 _MOST_PRIORITY = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """An interval of an event. label: of the event, printable. from_s, to_s: seconds since 1970; to_s is infinite where
+    it never ends. watts: allowed. priority: the lower goes before the higher, `None` after all."""
+
+    label: str
+    from_s: float
+    to_s: float = math.inf
+    watts: float
+    priority: int | None = None
+
+
+def holding(spans: Iterable[Span], wall_s: float) -> Span | None:
+    """The one that counts at a time, seconds since 1970; `None` where none does.
+
+    Of several the one whose priority goes first. OpenADR leaves open which of two with one priority counts: here the
+    lower one does.
+    """
+    there = [span for span in spans if span.from_s <= wall_s < span.to_s]
+    return min(there, key=_rank, default=None)
+
+
+def coming(spans: Iterable[Span], wall_s: float) -> Span | None:
+    """The first one that lies ahead; of several that begin at once the one that would count."""
+    ahead = [span for span in spans if span.from_s > wall_s]
+    return min(ahead, key=lambda span: (span.from_s, *_rank(span)), default=None)
+
+
+def _rank(span: Span) -> tuple[bool, int, float, str]:
+    return span.priority is None, span.priority or 0, span.watts, span.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """months: of the calendar, in UTC. seconds: weeks and days of 24 hours among them."""
+
+    months: int = 0
+    seconds: float = 0.0
+
+    def after(self, from_s: float) -> float:
+        """When it has passed, from a time on; both seconds since 1970, infinite where it never has."""
+        end_s = from_s + self.seconds
+        if self.months and end_s < _ENDLESS_S:
+            start = datetime.fromtimestamp(from_s, UTC)
+            year, month = divmod(12 * start.year + start.month - 1 + self.months, 12)
+            if year > _LAST_YEAR:
+                return math.inf
+            day = min(start.day, calendar.monthrange(year, month + 1)[1])
+            end_s = start.replace(year=year, month=month + 1, day=day).timestamp() + self.seconds
+        return end_s if end_s < _ENDLESS_S else math.inf
+
+
+_ENDLESS = Duration(months=12 * _LAST_YEAR)
+
+
+def duration(text: str) -> Duration | None:
+    """The duration that a text means; `None` for any other text."""
+    if text == _NONE:
+        return Duration()
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    years, months, weeks, days, hours, minutes = (int(part or 0) for part in found.groups()[:6])
+    seconds = float((found[7] or "0").replace(",", "."))
+    days += 7 * weeks
+    return Duration(months=12 * years + months, seconds=seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+
+
+_ENDLESS_S = datetime(_LAST_YEAR, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +157,11 @@ def read_events(found: Sequence[Json], context: Context) -> Read:
 
 def lacks_units(found: Sequence[Json]) -> bool:
     """Whether some events that can be read leave the units of their limits to their programs."""
-    return any(_lacks_units(event) for event in found if isinstance(event, dict))
-
-
-def _lacks_units(event: dict[str, Json]) -> bool:
-    try:
-        return any(kind in LIMITS and kind not in _units(event) for kind in _kinds(event))
-    except _Bad:  # it is said once all are read
-        return False
+    for event in found:
+        with suppress(_Bad):  # it is said once all are read
+            if isinstance(event, dict) and not _kinds(event) & set(LIMITS) <= set(_units(event)):
+                return True
+    return False
 
 
 def _is_ours(event: dict[str, Json], targets: frozenset[str]) -> bool:

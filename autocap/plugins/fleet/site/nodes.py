@@ -11,10 +11,22 @@ from autocap import __version__
 from autocap.limits import Restored
 from autocap.limits.times import LINE_STUCK_S, REOPEN_S, SITE_GONE_S, WORD_S
 from autocap.plugins.fleet.config import Policy
-from autocap.plugins.fleet.nodes.aftermath import Reopen
 from autocap.plugins.fleet.nodes.fleet import Channel
-from autocap.plugins.fleet.nodes.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
-from autocap.plugins.fleet.nodes.sharing import Books, Share
+from autocap.plugins.fleet.nodes.guardian import Reopen
+from autocap.plugins.fleet.nodes.protocol import (
+    VERSION,
+    Books,
+    Deed,
+    Do,
+    Done,
+    Failed,
+    Found,
+    Hello,
+    Lost,
+    Message,
+    Note,
+    Share,
+)
 from autocap.plugins.fleet.site.parts import Parts, require_sane
 from autocap.text import printable
 

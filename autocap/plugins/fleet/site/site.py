@@ -1,24 +1,41 @@
-"""The loop of a site: hear clients and nodes, share the budget among the nodes, and tell them."""
+"""A site: opens what it needs, the nodes, the record and the socket; hears clients and nodes, shares the budget among
+the nodes, and tells them."""
 
 import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from autocap import events
-from autocap.errors import EngineUnavailable, UsageError
-from autocap.limits.times import LEASE_S, NOBODY_S
+from autocap.clock import MonotonicClock
+from autocap.errors import AutocapError, EngineUnavailable, UsageError
+from autocap.limits.state_dir import StateDir, default_path
+from autocap.limits.times import LEASE_S, NOBODY_S, SITE_ENDS_S
+from autocap.plugins.fleet import events as budget
+from autocap.plugins.fleet.budget.calling import SITE_SOCKET
 from autocap.plugins.fleet.budget.orders import ROUNDING_W, Decision
 from autocap.plugins.fleet.budget.words import Standing
-from autocap.plugins.fleet.manager.course import require_budget
+from autocap.plugins.fleet.config import BudgetConfig
+from autocap.plugins.fleet.manager.course import Beginning, require_budget
+from autocap.plugins.fleet.manager.hall import Reception
 from autocap.plugins.fleet.manager.loop import Loop, Signals
-from autocap.plugins.fleet.site.chronicle import Chronicle
+from autocap.plugins.fleet.manager.opening import Spoken, export, listening_at, record_of, report_on
+from autocap.plugins.fleet.manager.supervising import SITE_STATE, forget
+from autocap.plugins.fleet.nodes.guardian import Reopen
 from autocap.plugins.fleet.site.nodes import BEGINNING_S, Nodes
-from autocap.plugins.fleet.site.parts import Parts
+from autocap.plugins.fleet.site.parts import Chronicle, Parts
+from autocap.printing import note
 from autocap.records import Reading, Sample
+from autocap.reports import html
+from autocap.session.recorder import Recorder
+from autocap.text import printable_json
+from autocap.wire.codec import encode
 
 _LOOK_S = 0.2
 _WAIT_S = 0.02  # for the answer to a word
+_NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -153,3 +170,105 @@ class Site(Loop):
 
 def _below(watts: float, floor_w: float) -> str:
     return f"{watts:g} W are less than the {floor_w:.0f} W that the lowest caps of all nodes take; give that or more"
+
+
+def node_command(config: BudgetConfig) -> tuple[str, ...]:
+    """What runs on each node: the words, policy and record of the budget are the site's."""
+    of_node = BudgetConfig(
+        watts=None,
+        gpus=config.gpus,
+        actuator=config.actuator,
+        node_power=config.node_power,
+        floor_w=config.floor_w,
+        group=config.group,
+    )
+    return (*_NODE, "--config", printable_json(encode(of_node)))
+
+
+def hold(plan: BudgetConfig, names: Sequence[str], reach: Reopen, leash: int, resumed: bool) -> int:
+    """The whole life of a site; its exit status. names, reach: of the nodes, and how they are. leash, resumed: as
+    `manager.opening.manage` has them.
+
+    Raises AutocapError where it cannot begin; by then nothing is set on any node."""
+    clock, state_dir = MonotonicClock(), default_path()
+    StateDir(state_dir).close()
+    html.stylesheet()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        begun = Beginning.of(plan, state_dir, resumed=resumed, state=SITE_STATE)
+        parts = Parts(begun.watts, policy=begun.policy)
+        nodes = Nodes(reach, names, parts, clock.now, time.sleep)
+        directory = record_of(plan, resumed, stack)
+        recorder = Recorder(directory, Spoken())
+        site = Site(
+            clock=clock,
+            nodes=nodes,
+            shares=parts,
+            course=begun.course(lambda text: recorder.warn(clock.now(), text), stack),
+            policy=begun.policy,
+            directory=str(directory.path.absolute()),
+            recorder=recorder,
+            state=SITE_STATE,
+            ends_s=begun.ends_s(clock.now()),
+            state_dir=state_dir,
+            leash=leash,
+        )
+        status, why, has_begun = 1, "internal fault", False
+        try:
+            site.begin(signals, patient=begun.before is not None)
+            recorder.event(_started(nodes, begun.started(clock.now())))
+            has_begun = True
+            export(plan, lambda: site.latest, stack)
+            with listening_at(state_dir, plan.group, SITE_SOCKET) as listener:
+                reception = Reception(listener, site, clock.now)
+                stack.callback(reception.close)
+                count = sum(len(found.gpus) for found in nodes.found.values())
+                of = f"{count} GPUs of {len(nodes.names)} nodes"
+                note(f"{begun.watts:g} W are shared among {of}; the record is {directory.path}")
+                why, status = site.run(reception, signals), 0
+        except AutocapError as error:
+            why = str(error)
+            if not has_begun:
+                raise
+            recorder.warn(clock.now(), f"the budget ends: {why}")
+        except Exception as error:
+            why = recorder.reason(error)
+            raise
+        finally:
+            nodes.end(SITE_ENDS_S)
+            forget(state_dir, SITE_STATE)
+            if has_begun:
+                _record_end(recorder, nodes, clock.now(), why)
+                report_on(directory, recorder)
+    return status
+
+
+def _started(nodes: Nodes, event: budget.BudgetStarted) -> budget.BudgetStarted:
+    """With the devices of all nodes."""
+    found = [nodes.found[name] for name in nodes.names]
+    meters = [one.node_power for one in found if one.node_power is not None]
+    return replace(
+        event,
+        gpus=tuple(gpu for one in found for gpu in one.gpus),
+        original_w=tuple(w for one in found for w in one.original_w),
+        emulated=any(one.emulated for one in found),
+        driver=found[0].driver,
+        node=meters[0] if meters else None,
+    )
+
+
+def _record_end(recorder: Recorder, nodes: Nodes, t_s: float, why: str) -> None:
+    """What became of the limits, as the nodes have said; of one that has said nothing it is not known."""
+    for name, restored in nodes.restored.items():
+        for one in restored:
+            recorder.event(events.LimitRestored(t_s=t_s, uuid=one.uuid, final=one.final_w, restored=one.restored))
+            if one.note is not None:
+                recorder.warn(t_s, f"{name}: {one.note}")
+    for text in nodes.notes:
+        recorder.warn(t_s, text)
+    for name in nodes.names:
+        if name not in nodes.restored:
+            for gpu in nodes.found[name].gpus:
+                recorder.event(events.LimitRestored(t_s=t_s, uuid=gpu.uuid, final=None, restored=None))
+            recorder.warn(t_s, f"{name} has not said that its limits are back; it puts them back by itself")
+    recorder.event(events.RunEnded(t_s=t_s, ended_because=why))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.plugins.fleet.budget.curves import JobCurve
 from autocap.plugins.fleet.budget.plan import Plan, PlannedCurve, PlannedJob, uniform
+from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.config import Policy
 
 
@@ -30,23 +30,17 @@ def job(name: str, arrive_s: float, work_s: float, curve: str = "hard", devices:
         ([job("a", 5, 100)], 200.0, {"slowdown": [0.0], "wall_s": 100, "throughput": 1.0, "energy": 1.0}),
         # 150 s together at 2/3 speed, in which b does 100 of its 200; then 100 s alone.
         ([job("a", 0, 100), job("b", 0, 200)], 300.0, {"slowdown": [0.5, 0.25]}),
+        ([job("a", 0, 100), job("b", 0, 100)], 300.0, {"slowdown": [0.5, 0.5], "peak_w": 300.0}),
         ([job("a", 0, 100), job("b", 0, 100)], 150.0, {"short_s": 200, "peak_w": 200}),
         ([job("a", 0, 100), job("b", 1000, 100)], 150.0, {"wall_s": 1150, "slowdown": [0.5, 0.5]}),
         ([], 100.0, {"wall_s": 0, "slowdown": []}),
     ],
-    ids=["alone", "half of it alone", "too small a budget", "nothing between two jobs", "no jobs"],
+    ids=["alone", "half of it alone", "alike", "too small a budget", "nothing between two jobs", "no jobs"],
 )
 def test_jobs_run_as_their_curves_say(jobs, budget_w, came_to) -> None:
     outcome = Plan(jobs=jobs, curves=CURVES, every_s=0.0).play(budget_w)
     for name, expected in came_to.items():
         assert getattr(outcome, name) == pytest.approx(expected), name
-
-
-def test_two_equal_jobs_are_slowed_down_equally() -> None:
-    outcome = Plan(jobs=[job("a", 0, 100), job("b", 0, 100)], curves=CURVES).play(300.0)
-    assert outcome.slowdown == pytest.approx([0.5, 0.5])
-    assert outcome.peak_w <= 300.0
-    assert outcome.energy == pytest.approx(1.0, abs=0.01)  # half way between 1 and 1
 
 
 def test_jobs_of_different_weights_that_lose_by_these_are_even() -> None:

@@ -1,65 +1,50 @@
-"""What a budget's manager and its clients say: as it was said, and strict about whatever else."""
+"""What a budget's manager and its clients say: as it was said, strict about whatever else, and to whom it is said."""
 
 import json
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autocap.plugins.fleet.budget.words import (
-    Ask,
-    Beat,
-    Change,
-    Code,
-    Done,
-    End,
-    Join,
-    Joined,
-    Known,
-    Leave,
-    Refusal,
-    Request,
-    Set,
-    Told,
-    Weigh,
-    decode_answer,
-    decode_request,
-    encode_answer,
-    encode_request,
-)
+from autocap.plugins.fleet.budget import calling, words
+from autocap.plugins.fleet.budget.client import known_of
 from autocap.wire.json_lines import BadMessage
+from tests.session.test_ceiling import CURVE
 
-KNOWN = Known(caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,))
-REQUESTS: list[Request] = [
-    Join(devices=("GPU-a", "GPU-b"), pid=7),
-    Set(watts=(100.0, 120.5)),
-    Beat(),
+KNOWN = words.Known(caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,))
+REQUESTS: list[words.Request] = [
+    words.Join(devices=("GPU-a", "GPU-b"), pid=7),
+    words.Set(watts=(100.0, 120.5)),
+    words.Beat(),
     KNOWN,
-    Leave(),
-    Change(watts=1200.0),
-    Change(policy="fair"),
-    Weigh(pid=7, weight=2.0),
-    Ask(),
-    End(),
+    words.Leave(),
+    words.Change(watts=1200.0),
+    words.Change(policy="fair"),
+    words.Weigh(pid=7, weight=2.0),
+    words.Ask(),
+    words.End(),
 ]
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_a_request_arrives_as_it_was_sent(request_: Request) -> None:
-    assert decode_request(encode_request(3, request_)) == (3, request_)
+def test_a_request_arrives_as_it_was_sent(request_: words.Request) -> None:
+    assert words.decode_request(words.encode_request(3, request_)) == (3, request_)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        Done(),
-        Told(ceiling_w=120.0, put_back=True, notes=("so it is",)),
-        Joined(original_w=(300.0, None), min_w=(100.0, 100.0), max_w=(300.0, 300.0), ceiling_w=250.0),
-        Refusal(code=Code.NOT_ALLOWED, text="no"),
+        words.Done(),
+        words.Told(ceiling_w=120.0, put_back=True, notes=("so it is",)),
+        words.Joined(original_w=(300.0, None), min_w=(100.0, 100.0), max_w=(300.0, 300.0), ceiling_w=250.0),
+        words.Refusal(code=words.Code.NOT_ALLOWED, text="no"),
     ],
 )
-def test_an_answer_arrives_as_it_was_sent(answer: Done | Told | Joined | Refusal) -> None:
-    assert decode_answer(encode_answer(4, answer)) == (4, answer)
+def test_an_answer_arrives_as_it_was_sent(answer: words.Done | words.Told | words.Joined | words.Refusal) -> None:
+    assert words.decode_answer(words.encode_answer(4, answer)) == (4, answer)
 
 
 def line(**changes: object) -> bytes:
@@ -86,7 +71,7 @@ def line(**changes: object) -> bytes:
 )  # fmt: skip
 def test_what_is_no_request_is_refused(wrong: bytes, complaint: str) -> None:
     with pytest.raises(BadMessage, match=complaint):
-        decode_request(wrong)
+        words.decode_request(wrong)
 
 
 KEYS = st.sampled_from(["v", "id", "op", "watts", "policy", "devices", "pid"])
@@ -96,6 +81,47 @@ VALUES = st.none() | st.integers() | st.floats() | st.text() | st.lists(st.float
 @given(st.dictionaries(KEYS, VALUES))
 def test_whatever_object_arrives_is_a_request_or_refused(body: dict[str, object]) -> None:
     try:
-        decode_request(json.dumps({"v": 1, "id": 1, "op": "change", **body}).encode())
+        words.decode_request(json.dumps({"v": 1, "id": 1, "op": "change", **body}).encode())
     except BadMessage:
         return
+
+
+def test_who_may_not_ask_is_told_so_and_not_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, within_s: float) -> None:
+        raise PermissionError if path == Path("ours") else FileNotFoundError
+
+    monkeypatch.setattr(calling, "Call", refuse)
+    with pytest.raises(calling.NoBudget, match="ours is not open to you; have who runs it pass `--group`"):
+        calling.call([Path("ours"), Path("none")])
+    with pytest.raises(calling.NoBudget, match="no budget runs here"):
+        calling.call([Path("none")])
+
+
+def test_a_queue_that_stays_full_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "full.sock"
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(path))
+        listener.listen(0)
+        for _ in range(2):  # one more than its length is what the kernel takes
+            crowd = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            crowd.setblocking(False)
+            with suppress(BlockingIOError):
+                crowd.connect(str(path))
+        with pytest.raises(calling.NoBudget, match="that none of our tries got through"):
+            calling.call([path], within_s=0.0)
+
+
+def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
+    searching, held = known_of(CURVE, 250.0, searching=True), known_of(CURVE, 250.0, searching=False)
+    assert searching.caps_w == (100.0, 150.0, 200.0, 250.0)
+    assert (held.caps_w, held.slowdown) == ((100.0, 150.0), pytest.approx((0.5, 0.1)))
+    assert held.slowdown_stderr == pytest.approx((1.0, 0.011))  # what is hardly known stays a number
+    assert held.energy_stderr == pytest.approx((0.018, 0.018))
+
+
+def test_what_was_measured_below_a_ceiling_is_published_over_the_limit_found() -> None:
+    below = known_of(CURVE, 300.0, searching=False)
+    assert below.caps_w == (100.0, 150.0)
+    assert all(slower > more for slower, more in zip(below.slowdown, (0.5, 0.1), strict=True))
+    assert known_of(CURVE, 300.0, searching=True).caps_w[-1] == 300.0

@@ -37,6 +37,9 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     swept = floor.autocap("sweep", "--gpus", "0", "--shared-gpu", "--repeats", "1", "--", "true")
     assert swept.returncode == 1
     assert "a power budget of 1200 W runs here, and a sweep needs caps of its own choice" in swept.stderr
+    second = floor.autocap("budget", "500")
+    assert second.returncode == 1
+    assert "a budget runs here already" in second.stderr
     shown = floor.autocap("budget", "status").stdout
     assert f"budget {LESS_W:.0f} W (fair)" in shown
     assert floor.harmed() is None
@@ -46,16 +49,6 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     report = floor.autocap("report", str(floor.folder / "record")).stdout
     assert "1600/1200 W for 4 jobs on 8 GPUs" in report
     assert "limits found that are back: 8 of 8" in report
-
-
-def test_a_second_budget_is_refused_and_sigterm_ends_the_first(floor: Floor) -> None:
-    floor.start_jobs(1)
-    floor.start_budget(LESS_W)
-    second = floor.autocap("budget", "500")
-    assert second.returncode == 1
-    assert "a budget runs here already" in second.stderr
-    signalled(floor, signal.SIGTERM)
-    assert is_as_found(floor)
 
 
 def signalled(floor: Floor, signum: int) -> None:
@@ -176,7 +169,7 @@ def test_events_of_a_vtn_lower_it_for_their_time_and_no_secret_is_seen(floor: Fl
         vtn.fault = ""
         vtn.events = []
         floor.until(lambda: budget_w(floor) == BUDGET_W, "events that are gone count no more")
-        floor.end()
+        signalled(floor, signal.SIGTERM)
     assert is_as_found(floor)
     assert vtn.url.encode() in seen
     records = [path for path in floor.folder.rglob("*") if path.is_file()]

@@ -12,9 +12,8 @@ import pytest
 
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.curves import prior
-from autocap.plugins.fleet.manager.claims import Claim, Claims, NoClaim, claimed
-from autocap.plugins.fleet.manager.finding import FoundJob, jobs_of
+from autocap.plugins.fleet.budget.shares import prior
+from autocap.plugins.fleet.manager.finding import Claim, Claims, FoundJob, NoClaim, claimed, jobs_of
 from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.wire.who import Peer
 from bench.helper import people

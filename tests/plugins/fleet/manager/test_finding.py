@@ -1,12 +1,16 @@
-"""Which jobs compute where, by the processes that the driver lists."""
+"""Which jobs compute where, by the processes that the driver lists, and what outlives a manager that is killed."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from autocap.plugins.fleet.manager.finding import FoundJob, group_of, jobs_of
+from autocap.plugins.fleet.config import Policy
+from autocap.plugins.fleet.manager.finding import FoundJob, Weights, group_of, jobs_of
+from autocap.plugins.fleet.manager.supervising import BudgetState, load, save
+from autocap.plugins.fleet.openadr.events import Span
 
 GROUPS = {10: 1, 11: 1, 20: 2, 21: 2, 30: 3}
 
@@ -60,3 +64,18 @@ def test_a_job_is_called_as_what_runs() -> None:
     name = FoundJob(pid=os.getpid(), uuids=("A",)).name
     assert name.endswith(str(os.getpid()))
     assert "/" not in name
+
+
+def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> None:
+    ours, gone = os.getpgid(0), 2**22 + 1  # above the highest PID
+    before = Weights(((ours, 2.5), (gone, 4.0)))
+    assert before.of(os.getpid()) == 2.5
+    state = BudgetState(
+        asked_w=None, watts=900.0, policy=Policy.FAIR, began_wall_s=1.0, record="/r", weights=before.known,
+        spans=(Span(label="event (a)", from_s=1.0, watts=500.0), Span(label="b", from_s=1.0, to_s=2.0, watts=1.0)),
+    )  # fmt: skip
+    save(tmp_path / "state", state)
+    found = load(tmp_path / "state")
+    assert found == state
+    assert found.weights == ((ours, 2.5),)
+    assert Weights(found.weights).of(os.getpid()) == 2.5

@@ -3,7 +3,7 @@
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,23 +15,9 @@ from autocap.devices.nvml.device import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused, PeerLost
 from autocap.job.processes import own_identity
 from autocap.limits.times import HANG_S
+from autocap.plugins.fleet.budget import words
 from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
 from autocap.plugins.fleet.budget.client import BudgetGuardian
-from autocap.plugins.fleet.budget.words import (
-    Ask,
-    Beat,
-    Change,
-    Done,
-    End,
-    Join,
-    Joined,
-    Known,
-    Set,
-    Standing,
-    Told,
-    encode_answer,
-    encode_request,
-)
 from autocap.plugins.fleet.manager.hall import Hall
 from autocap.wire import listening
 from bench.helper import people
@@ -39,24 +25,28 @@ from tests.doubles.crowd import Crowd
 from tests.doubles.waiting import eventually
 from tests.plugins.fleet.manager.stage import Stage, stage
 
+BAD = words.Known(
+    caps_w=(200.0, 100.0), slowdown=(0.0, 0.0), energy=(1.0, 1.0), slowdown_stderr=(0.0, 0.0), energy_stderr=(0.0, 0.0)
+)  # no curve
+
 
 @dataclass
 class Asked:
     """What was asked of the budget itself."""
 
     stage: Stage
-    words: list[tuple[object, ...]] = field(default_factory=list)
+    asked_for: list[tuple[object, ...]] = field(default_factory=list)
 
     def change(self, watts: float | None, policy: str | None, why: str) -> None:
-        self.words.append((watts, policy))
+        self.asked_for.append((watts, policy))
         self.stage.steward.ledger.budget(self.stage.now_s, watts or 0.0)
         self.stage.steward.act(self.stage.now_s)
 
     def end(self, why: str) -> None:
-        self.words.append(("end",))
+        self.asked_for.append(("end",))
 
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> words.Standing:
+        return words.Standing(
             budget_w=1.0, policy="fair", reserved_w=0.0, room_w=0.0, power_w=None, short_w=0.0, pause=(), jobs=(),
             free=(), record="", pid=1,
         )  # fmt: skip
@@ -114,69 +104,44 @@ def meeting(tmp_path: Path) -> Iterator[Meeting]:
             made.close()
 
 
-def joining(meeting: Meeting, *gpus: int) -> Join:
-    return Join(devices=meeting.stage.uuids(*gpus), pid=os.getpid())
-
-
-def test_a_tuner_joins_sets_and_leaves(meeting: Meeting) -> None:
-    there = meeting.caller()
-    joined = there.ask(joining(meeting, 0, 1), Joined)
-    assert joined.original_w == (260.0, 260.0)
-    assert joined.ceiling_w <= 260.0
-    there.ask(Set(watts=(120.0, 130.0)), Done)
-    assert meeting.stage.limits_w()[:2] == [120.0, 130.0]
-    told = there.ask(Beat(), Told)
-    assert told == Told(ceiling_w=joined.ceiling_w)
+def joining(meeting: Meeting, *gpus: int) -> words.Join:
+    return words.Join(devices=meeting.stage.uuids(*gpus), pid=os.getpid())
 
 
 @pytest.mark.parametrize(
-    ("request_", "error", "complaint"),
+    ("joins", "request_", "error", "complaint"),
     [
-        (lambda meeting: Set(watts=(120.0,)), GuardError, "tunes no job"),
-        (lambda meeting: Beat(), GuardError, "tunes no job"),
-        (lambda meeting: Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
+        (False, words.Set(watts=(120.0,)), GuardError, "tunes no job"),
+        (False, words.Beat(), GuardError, "tunes no job"),
+        (False, words.Join(devices=("GPU-x",), pid=os.getpid()), LimitNotPermitted, "does not have GPU-x"),
+        (True, words.Set(watts=(20.0, 150.0)), LimitRefused, "below the 100 W minimum"),
+        (True, words.Set(watts=(120.0,)), LimitRefused, "1 caps for 2"),
+        (True, BAD, GuardError, "ascend"),
     ],
 )
 def test_what_is_not_to_be_had_is_refused(
-    meeting: Meeting, request_: Callable[[Meeting], Set | Beat | Join], error: type[Exception], complaint: str
+    meeting: Meeting, joins: bool, request_: words.Request, error: type[Exception], complaint: str
 ) -> None:
     there = meeting.caller()
+    if joins:
+        there.ask(joining(meeting, 0, 1), words.Joined)
     with pytest.raises(error, match=complaint):
-        there.ask(request_(meeting), Done)
-    assert isinstance(there.ask(Ask(), Standing), Standing)  # the connection goes on
-
-
-def test_caps_outside_the_range_are_refused_and_nothing_ends(meeting: Meeting) -> None:
-    there = meeting.caller()
-    there.ask(joining(meeting, 0), Joined)
-    with pytest.raises(LimitRefused, match="below the 100 W minimum"):
-        there.ask(Set(watts=(20.0,)), Done)
-    there.ask(Set(watts=(110.0,)), Done)
+        there.ask(request_, words.Done)
+    assert isinstance(there.ask(words.Ask(), words.Standing), words.Standing)  # the connection goes on
 
 
 def test_a_device_is_lent_once(meeting: Meeting) -> None:
     first, second = meeting.caller(), meeting.caller()
-    first.ask(joining(meeting, 0), Joined)
+    first.ask(joining(meeting, 0), words.Joined)
     with pytest.raises(DeviceLocked, match="a tuner has"):
-        second.ask(joining(meeting, 0, 1), Joined)
-
-
-def test_a_curve_that_is_none_is_refused(meeting: Meeting) -> None:
-    there = meeting.caller()
-    there.ask(joining(meeting, 0), Joined)
-    bad = Known(
-        caps_w=(200.0, 100.0), slowdown=(0.0, 0.0), energy=(1.0, 1.0), slowdown_stderr=(0.0, 0.0),
-        energy_stderr=(0.0, 0.0),
-    )  # fmt: skip
-    with pytest.raises(GuardError, match="ascend"):
-        there.ask(bad, Done)
+        second.ask(joining(meeting, 0, 1), words.Joined)
 
 
 def test_the_budget_is_changed_and_ended_by_word(meeting: Meeting) -> None:
     there = meeting.caller()
-    there.ask(Change(watts=700.0, policy="energy"), Done)
-    there.ask(End(), Done)
-    assert meeting.asked.words == [(700.0, "energy"), ("end",)]
+    there.ask(words.Change(watts=700.0, policy="energy"), words.Done)
+    there.ask(words.End(), words.Done)
+    assert meeting.asked.asked_for == [(700.0, "energy"), ("end",)]
 
 
 def test_what_is_no_message_ends_the_connection_and_no_other(meeting: Meeting) -> None:
@@ -188,7 +153,7 @@ def test_what_is_no_message_ends_the_connection_and_no_other(meeting: Meeting) -
         while piece := raw.recv(4096):
             said += piece
     assert b"not understood" in said
-    assert isinstance(other.ask(Ask(), Standing), Standing)
+    assert isinstance(other.ask(words.Ask(), words.Standing), words.Standing)
 
 
 def test_where_nobody_listens_there_is_no_budget(tmp_path: Path) -> None:
@@ -210,7 +175,7 @@ def test_idle_connections_keep_out_neither_the_owner_nor_another_member(meeting:
         folder.chmod(folder.stat().st_mode | 0o011)
     os.chown(meeting.path, 0, people.GROUP)
     tuner = meeting.caller()
-    tuner.ask(joining(meeting, 0), Joined)
+    tuner.ask(joining(meeting, 0), words.Joined)
     crowd = []
     try:
         for number in range(3):
@@ -218,8 +183,8 @@ def test_idle_connections_keep_out_neither_the_owner_nor_another_member(meeting:
             assert crowd[-1].ready()
         crowd.append(Crowd(people.USER + 3, meeting.path, 1, ask=b'{"v":1,"id":1,"op":"ask"}\n'))
         assert crowd[-1].ready()
-        assert isinstance(meeting.caller().ask(Ask(), Standing), Standing)
-        tuner.ask(Set(watts=(110.0,)), Done)
+        assert isinstance(meeting.caller().ask(words.Ask(), words.Standing), words.Standing)
+        tuner.ask(words.Set(watts=(110.0,)), words.Done)
     finally:
         for one in crowd:
             one.close()
@@ -230,7 +195,7 @@ def test_who_says_too_much_waits(meeting: Meeting) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20.0)
         raw.connect(str(meeting.path))
-        raw.sendall(b"".join(encode_request(number, Ask()) for number in range(500)))
+        raw.sendall(b"".join(words.encode_request(number, words.Ask()) for number in range(500)))
         answers = raw.makefile("rb")
         assert all(b'"is":"standing"' in answers.readline() for _ in range(300))
         eventually(lambda: any(visitor.put_off for visitor in list(meeting.hall._visitors.values())))
@@ -240,15 +205,15 @@ def test_who_says_too_much_waits(meeting: Meeting) -> None:
 
 def test_a_connection_that_is_of_no_use_is_closed(meeting: Meeting) -> None:
     tuner = meeting.caller()
-    tuner.ask(joining(meeting, 0), Joined)
+    tuner.ask(joining(meeting, 0), words.Joined)
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20.0)
         raw.connect(str(meeting.path))
-        raw.sendall(encode_request(1, Ask()))
+        raw.sendall(words.encode_request(1, words.Ask()))
         assert raw.recv(4096)
         meeting.stage.stand.advance(61.0)
         assert raw.recv(4096) == b""
-    tuner.ask(Set(watts=(110.0,)), Done)
+    tuner.ask(words.Set(watts=(110.0,)), words.Done)
 
 
 def test_a_guardian_begins_with_the_limits_found_below_its_ceiling(meeting: Meeting) -> None:
@@ -267,7 +232,7 @@ def test_a_guardian_begins_with_the_limits_found_below_its_ceiling(meeting: Meet
 def test_a_ceiling_that_falls_is_heard_at_a_beat(meeting: Meeting) -> None:
     with guardian(meeting, 0, 1) as held:
         before_w = held.ceiling_w
-        meeting.caller().ask(Change(watts=450.0), Done)
+        meeting.caller().ask(words.Change(watts=450.0), words.Done)
         held.beat()
         assert held.ceiling_w < before_w
         assert meeting.stage.limits_w()[:2] == [held.ceiling_w] * 2
@@ -304,7 +269,7 @@ def called(tmp_path: Path) -> Iterator[tuple[Call, socket.socket]]:
 
 def test_a_connection_that_says_nonsense_is_lost(called: tuple[Call, socket.socket]) -> None:
     there, other = called
-    there.post(Beat())
+    there.post(words.Beat())
     other.sendall(b'{"v":1,"id":9,"is":"done"}\n')
     with pytest.raises(PeerLost, match="another question"):
         there.drain(5.0)
@@ -312,17 +277,19 @@ def test_a_connection_that_says_nonsense_is_lost(called: tuple[Call, socket.sock
 
 def test_of_two_ceilings_the_later_one_counts(called: tuple[Call, socket.socket]) -> None:
     there, other = called
-    there.post(Beat())
+    there.post(words.Beat())
     # The beat was answered before the ceiling fell; both lie there when they are read.
-    other.sendall(encode_answer(1, Told(ceiling_w=260.0)) + encode_answer(None, Told(ceiling_w=100.0)))
+    other.sendall(
+        words.encode_answer(1, words.Told(ceiling_w=260.0)) + words.encode_answer(None, words.Told(ceiling_w=100.0))
+    )
     there.drain(5.0)
     assert [told.ceiling_w for told in there.told] == [260.0, 100.0]
 
 
 def test_a_tuner_whose_connection_has_ended_has_its_job_no_more(meeting: Meeting) -> None:
     there = meeting.caller()
-    there.ask(joining(meeting, 0), Joined)
-    there.ask(Set(watts=(120.0,)), Done)
+    there.ask(joining(meeting, 0), words.Joined)
+    there.ask(words.Set(watts=(120.0,)), words.Done)
     tenant = meeting.stage.tenant(0)
     there.close()
     # Another thread takes it back, and a moment later sets what it leaves.

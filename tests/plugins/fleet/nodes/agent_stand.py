@@ -11,12 +11,23 @@ import time
 from array import array
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from autocap.plugins.fleet.nodes.protocol import Begin, Deed, Do, Done, Found, Message, Target, Word, line_of, said
-from autocap.plugins.fleet.nodes.rows import Rows
+from autocap.plugins.fleet.nodes.protocol import (
+    Deed,
+    Do,
+    Done,
+    Found,
+    Message,
+    Rows,
+    Word,
+    line_of,
+    said,
+)
 from autocap.testing.nvml import FileBoard, environment, machine
+from tests.plugins.fleet.nodes.world import BEGIN
 
 PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player")
 AGENT = (sys.executable, "-m", "autocap.plugins.fleet.nodes.agent", "--number", "0")
@@ -97,21 +108,9 @@ class Controller:
     def raw(self, line: bytes) -> None:
         os.write(self.agent.stdin.fileno(), line)
 
-    def begin(self, step_map: Path | None = None, observe: bool = False) -> None:
-        self.tell(
-            Begin(
-                target=Target(engine="slurm", job="7"),
-                device="nvml",
-                gpus=None,
-                actuator="direct",
-                progress="auto",
-                node_power="none",
-                shared_gpu=False,
-                observe=observe,
-                wait_s=60.0,
-                step_map=None if step_map is None else str(step_map),
-            )
-        )
+    def begin(self, step_map: Path | None = None) -> None:
+        named = None if step_map is None else str(step_map)
+        self.tell(replace(BEGIN, device="nvml", actuator="direct", wait_s=60.0, step_map=named))
 
     def set(self, number: int) -> None:
         self.tell(Do(number=number, what=Deed.SET, caps_w=CAPS_W))

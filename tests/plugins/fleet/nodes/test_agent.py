@@ -14,10 +14,8 @@ from autocap.limits.asking import Waiting
 from autocap.limits.times import HOLDS_S
 from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
-from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
-from autocap.plugins.fleet.nodes.agent.preparing import Preparation
+from autocap.plugins.fleet.nodes.agent.preparing import NodeJob, Preparation
 from autocap.plugins.fleet.nodes.protocol import (
-    Begin,
     Deed,
     Do,
     Done,
@@ -27,30 +25,19 @@ from autocap.plugins.fleet.nodes.protocol import (
     FromAgent,
     Heard,
     JobEnded,
-    Target,
+    Rows,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from autocap.testing.nvml import Steps, machine, times
 from autocap.testing.nvml.board import requested
 from bench.faults.virtual import Unwatched
 from tests.doubles.nvml_stand import Stand, stand
+from tests.plugins.fleet.nodes.world import BEGIN
 
 CAPS_W = (200.0, 190.0)
 ARRIVALS_MW = [250_123, 249_001]
-BEGIN = Begin(
-    target=Target(engine="slurm", job="7"),
-    device="nvml",
-    gpus=None,
-    actuator="direct",
-    progress="period",
-    node_power="none",
-    shared_gpu=False,
-    observe=False,
-    wait_s=10.0,
-)
 
 
 @dataclass

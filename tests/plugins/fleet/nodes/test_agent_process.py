@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Word, line_of, said
-from autocap.plugins.fleet.nodes.rows import Rows
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Rows, Word, line_of, said
 from tests.doubles.waiting import eventually
 from tests.plugins.fleet.nodes.agent_stand import Controller, Node
 
@@ -125,20 +124,6 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint
     eventually(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
     eventually(lambda: controller.caps(node), WAIT_S)
     ends_by(signal.SIGINT, node, controller)
-
-
-def test_silence_puts_back_words_that_return_let_caps_be_set_again_and_a_long_one_ends_it(stage: Stage) -> None:
-    node, controller = stage.capped()
-    for _ in range(2):
-        controller.silent.set()
-        eventually(lambda: node.is_back, WAIT_S)
-        before = [each.put_backs for each in controller.said if isinstance(each, Heard)][-1]
-        controller.silent.clear()
-        eventually(lambda: any(isinstance(each, Heard) and each.put_backs > before for each in controller.said), WAIT_S)  # noqa: B023
-        eventually(lambda: controller.caps(node), WAIT_S)
-    controller.silent.set()
-    assert controller.agent.wait(WAIT_S) == 0
-    assert node.is_back
 
 
 def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:

@@ -1,12 +1,22 @@
-"""The controller's side of the nodes, over a virtual network: caps that reach all, and what becomes of a lost one."""
+"""The controller's side of the nodes, over a virtual network: caps that reach all, and what becomes of who is gone."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from autocap.errors import DeviceError, GuardError, LimitRefused
+from autocap.clock import VirtualClock
+from autocap.errors import DeviceError, EngineUnavailable, GuardError, LimitRefused
+from autocap.limits import Restored
+from autocap.limits.recovery import Fate, Settled
 from autocap.limits.times import LOST_S
-from autocap.plugins.fleet.nodes.device import ClusterSampler
-from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
-from autocap.plugins.fleet.nodes.protocol import Do, Failed, Fault
+from autocap.plugins.fleet.nodes.agent import settling
+from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
+from autocap.plugins.fleet.nodes.agents import Agent
+from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
+from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSampler
+from autocap.plugins.fleet.nodes.protocol import Do, Done, Failed, Fault, Lost, Message, Settle, Target
 from autocap.records import CapRange, Sample
 from autocap.session.caps import common_range
 from bench.cluster.network import Network, VirtualAgent
@@ -15,6 +25,20 @@ from tests.plugins.fleet.nodes.world import World
 SLOW = Network(delay_s=(0.001, 0.1), lost=0.0)
 LOSSY = Network(delay_s=(0.001, 0.1), lost=0.2)
 PACE_S = 0.1
+TARGET = Target(engine="slurm", job="7")
+
+
+@contextmanager
+def guarded(
+    nodes: int, network: Network | None = None, *, caps_w: float | None = 150.0, **more: Any
+) -> Iterator[tuple[World, ClusterDevice, ClusterGuardian]]:
+    """A world whose devices are known, all under that cap."""
+    world = World.of(nodes, network, **more)
+    device = world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        if caps_w is not None:
+            guardian.set_caps((caps_w,) * len(device.gpus))
+        yield world, device, guardian
 
 
 def sampled(world: World, seconds: float, device: object, guardian: ClusterGuardian | None = None) -> list[Sample]:
@@ -50,9 +74,7 @@ def test_all_devices_of_all_nodes_are_one_device() -> None:
 
 
 def test_a_set_is_said_until_all_have_done_it_and_done_once() -> None:
-    world = World.of(4, LOSSY, seed=3)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(4, LOSSY, seed=3, caps_w=None) as (world, _, guardian):
         caps_w = tuple(150.0 + number for number in range(8))
         guardian.set_caps(caps_w)
         assert [cap_w for number in range(4) for cap_w in world.machine(number).caps_w] == list(caps_w)
@@ -79,9 +101,7 @@ def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.Mon
     def later(agent: VirtualAgent, order: Do) -> None:
         agent.clock.at(agent.clock.now() + 5.0, lambda: at_once(agent, order))
 
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, _, guardian):
         monkeypatch.setattr(VirtualAgent, "_do", later)
         guardian.rehearse()
         guardian.set_caps((150.0,) * 4)  # is put off, as long as the agents are heard
@@ -103,9 +123,7 @@ def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.Mon
 
 
 def test_a_late_node_makes_a_gap_and_comes_back() -> None:
-    world = World.of(3)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(3, caps_w=None) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[1].dead = True
         gap = sampled(world, 1.6, device, guardian)[-1]
@@ -117,10 +135,7 @@ def test_a_late_node_makes_a_gap_and_comes_back() -> None:
 
 @pytest.mark.parametrize("stopped_s", [2.8, 30.0])
 def test_an_agent_that_stands_still_comes_back_and_meanwhile_all_limits_are_as_found(stopped_s: float) -> None:
-    world = World.of(3, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 6)
+    with guarded(3, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[1].dead = True
         world.agents[1].machine.set_caps((250.0, 250.0))  # its watchdog
@@ -154,9 +169,7 @@ def test_an_agent_that_stands_still_comes_back_and_meanwhile_all_limits_are_as_f
 
 
 def test_a_set_that_a_silent_agent_does_not_answer_is_put_off_and_not_the_end() -> None:
-    world = World.of(2)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, device, guardian):
         sampled(world, 1.0, device, guardian)
         world.agents[1].dead = True
         guardian.set_caps((150.0,) * 4)
@@ -168,10 +181,7 @@ def test_a_set_that_a_silent_agent_does_not_answer_is_put_off_and_not_the_end() 
 
 
 def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> None:
-    world = World.of(3, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 6)
+    with guarded(3, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[2].interrupt()
         sampler, heard, seen = ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S), [], []
@@ -188,10 +198,7 @@ def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> 
 
 
 def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
-    world = World.of(4, SLOW)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 8)
+    with guarded(4, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)
         world.agents[2].dead = True
         dead_s = world.clock.now()
@@ -235,10 +242,7 @@ def test_a_lost_node_ends_all_agents_before_the_devices_are_known() -> None:
 
 
 def test_a_silent_controller_lets_go_and_hears_of_it() -> None:
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 4)
+    with guarded(2) as (world, _, guardian):
         world.clock.pause(4.0)
         assert world.machine(0).caps_w == (250.0, 250.0)
         beats = []
@@ -287,10 +291,7 @@ def test_the_job_ends_on_all_nodes() -> None:
 
 
 def test_a_job_that_ends_on_one_node_alone_is_not_tuned_on() -> None:
-    world = World.of(2)
-    device = world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        guardian.set_caps((150.0,) * 4)
+    with guarded(2) as (world, device, guardian):
         world.agents[0].end_job()
         sampled(world, 1.0, device, guardian)
         assert world.machine(1).caps_w == (250.0, 250.0)  # at once, as perhaps it ends there as well
@@ -308,11 +309,124 @@ def test_another_version_on_a_node_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_controller_that_was_stopped_itself_does_not_call_others_silent() -> None:
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
+    with guarded(2, caps_w=None) as (world, _, guardian):
         guardian.beat()
         world.clock.pause(30.0)
         guardian.beat()
         assert world.fleet.trouble is None
         assert not world.fleet.silent
+
+
+class Step:
+    """A later step: an agent on each node that answers as told, or not at all where nothing is told."""
+
+    job = None
+
+    def __init__(self, nodes: Sequence[str], answers: dict[str, Message]) -> None:
+        self.nodes, self._answers = nodes, answers
+        self.asked: dict[str, Settle] = {}
+        self._said: list[tuple[int, Message]] = []
+        self.closed = False
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        assert isinstance(message, Settle)
+        for place in to:
+            self.asked[self.nodes[place]] = message
+            if self.nodes[place] in self._answers:
+                self._said.append((place, self._answers[self.nodes[place]]))
+
+    def receive(self) -> list[tuple[int, Message]]:
+        said, self._said = self._said, []
+        return said
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_step_that_was_killed_as_a_whole_is_looked_at_by_another_one() -> None:
+    world = World.of(4)
+    world.device()
+    steps: list[Step] = []
+
+    def look(gone: Sequence[Agent]) -> dict[int, tuple[Restored, ...]]:
+        assert [agent.number for agent in gone] == [0, 1, 3]
+        return dict(settled(gone, TARGET, reopen, world.clock, world.clock.pause))
+
+    def reopen(nodes: Sequence[str]) -> Step:
+        back = {node: Restored(uuid=f"of {node}", original_w=250.0, final_w=250.0, restored=True) for node in nodes}
+        answers: dict[str, Message] = {"node1": Done(number=0, restored=(back["node1"],)), "node2": Failed(why="no")}
+        steps.append(Step(nodes, answers))
+        return steps[-1]
+
+    with ClusterGuardian(world.fleet, look) as guardian:  # type: ignore[arg-type]
+        guardian.set_caps((150.0,) * 8)
+        for number in (0, 1, 3):
+            world.agents[number].dead = True  # and nobody puts back after it
+            world.channel.say(number, Lost(why="Slurm says: Killed"))
+        world.go_on(0.2)
+        restored = {one.uuid: one for one in guardian.restore()}
+    (step,) = steps
+    assert step.closed
+    assert step.asked["node1"].original_w == (250.0, 250.0)
+    assert restored["of node1"].restored
+    unknown = [one for one in restored.values() if one.restored is None]
+    assert len(unknown) == 4  # of node2, which failed, and of node4, which said nothing
+    assert {one.note for one in unknown if one.note} == {
+        f"{node} puts back its limits by itself; what became of them is not known here" for node in ("node2", "node4")
+    }
+
+
+def test_where_no_new_step_can_be_started_nothing_is_known() -> None:
+    world = World.of(2)
+    world.device()
+
+    def refused(nodes: Sequence[str]) -> Step:
+        raise EngineUnavailable("srun cannot be started")
+
+    assert settled(world.fleet.agents, TARGET, refused, world.clock, world.clock.pause) == {}
+
+
+class Port:
+    """Limits that are read in turn, the last one again and again."""
+
+    def __init__(self, *limits_w: float | None) -> None:
+        self._limits_w = list(limits_w)
+
+    def requested_w(self, uuid: str) -> float | None:
+        limit_w = self._limits_w[0] if len(self._limits_w) == 1 else self._limits_w.pop(0)
+        if limit_w is None:
+            raise DeviceError("lost")
+        return limit_w
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("read_w", "fate", "restored", "tried_again"),
+    [
+        ((260.0,), None, True, False),
+        ((150.0, 150.0, 260.0), None, True, False),  # a helper is at it
+        ((150.0,), None, False, False),
+        ((150.0,), Fate.FAILED, False, True),
+        ((None,), None, None, False),
+    ],
+)
+def test_an_agent_says_what_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+    read_w: tuple[float | None, ...],
+    fate: Fate | None,
+    restored: bool | None,
+    tried_again: bool,
+) -> None:
+    monkeypatch.setattr(settling, "outside_limits", lambda kind, job: Port(*read_w))
+    monkeypatch.setattr(SlurmJob, "roots", lambda self: ())
+    left = [] if fate is None else [Settled(uuid="a", outcome=fate, sentence="a: 260 W could not be put back")]
+    clock = VirtualClock()
+    (one,) = settling.settled(
+        Settle(target=TARGET, kind="nvml", uuids=("a",), original_w=(260.0,)), clock, lambda: left
+    )
+    assert (one.restored, one.final_w, one.failure is not None) == (restored, read_w[-1], tried_again)
+    assert clock.now() <= 3.2
+    if restored is False and fate is None:
+        assert one.note == "the limit of a is 150 W, where 260 W was found on arrival"

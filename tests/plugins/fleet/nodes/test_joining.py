@@ -5,7 +5,7 @@ import pytest
 
 from autocap.measurement.energy import EnergyMeter
 from autocap.plugins.fleet.nodes.joining import Joiner
-from autocap.plugins.fleet.nodes.rows import Row
+from autocap.plugins.fleet.nodes.protocol import Row
 from autocap.records import NodeReading, Reading, Sample, StepReading
 
 WATTS = (150.0, 90.0, 310.0)
@@ -102,21 +102,12 @@ def test_what_was_read_before_a_cap_held_makes_no_sample() -> None:
     assert joiner.next() is None
 
 
-def test_the_slowest_nodes_steps_count() -> None:
+@pytest.mark.parametrize("slower", [StepReading(count=6, t_s=0.95), None])
+def test_the_slowest_nodes_steps_count_and_nobodys_while_one_node_has_none(slower: StepReading | None) -> None:
     joiner = Joiner([1, 1])
-    counted = [StepReading(count=count, t_s=t_s) for count, t_s in ((7, 0.90), (6, 0.95))]
-    for node in range(2):
-        joiner.add(node, 0, [row(1.0, node, counted[node])], 0.0)
-    sample = joiner.next()
-    assert sample.steps == StepReading(count=6, t_s=0.95)
-
-
-def test_nobody_counts_while_one_node_has_no_step() -> None:
-    joiner = Joiner([1, 1])
-    joiner.add(0, 0, [row(1.0, 0, StepReading(count=7, t_s=0.9))], 0.0)
-    joiner.add(1, 0, [row(1.0, 1)], 0.0)
-    sample = joiner.next()
-    assert sample.steps is None
+    for node, counted in enumerate((StepReading(count=7, t_s=0.9), slower)):
+        joiner.add(node, 0, [row(1.0, node, counted)], 0.0)
+    assert joiner.next().steps == slower
 
 
 @pytest.mark.parametrize(("second_w", "sum_w"), [(300.0, 700.0), (None, None)])

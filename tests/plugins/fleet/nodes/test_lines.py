@@ -7,8 +7,7 @@ from contextlib import suppress
 import pytest
 
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
-from autocap.plugins.fleet.nodes.rows import Row, Rows
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Row, Rows, Word, line_of, said
 from autocap.records import Reading
 
 WORD = Word(number=1, interval_s=0.1, counted=True)

@@ -1,4 +1,4 @@
-"""Whole sessions whose devices are on other nodes."""
+"""Whole sessions whose devices are on other nodes, and what is counted there and here."""
 
 import json
 import os
@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from autocap.plugins.fleet.nodes.place import ClusterCounter, of_agents
+from autocap.records import SensorInfo
+
+SENSOR = SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.2)
 
 
 def session(tmp_path: Path, mode: str, *words: str) -> tuple[dict[str, Any], list[str], str]:
@@ -66,3 +73,38 @@ def test_a_job_whose_nodes_are_known_once_it_runs(tmp_path: Path) -> None:
     workers = json.loads(given.read_text())["runtime_env"]["env_vars"]
     assert begin == f"begin ray 0500 {workers['AUTOCAP_STEP_MAP']}"
     assert workers["PYTHONPATH"].endswith(":${PYTHONPATH}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs", "progress", "has_map"),
+    [
+        ("auto", True, "auto", "steps", True),
+        ("steps", True, "steps", "steps", True),
+        ("auto", False, "auto", "calls", False),
+        ("calls", True, "calls", "calls", False),
+        ("calls:libcuda.so.1:cuLaunchKernel", False, "calls:libcuda.so.1:cuLaunchKernel", "calls", False),
+        ("period", True, "none", "period", False),
+        ("speed", False, "none", "speed", False),
+        ("none", True, "none", None, False),
+    ],
+)
+def test_each_kind_is_counted_in_one_place(
+    kind: str, ours: bool, theirs: str, progress: str | None, has_map: bool
+) -> None:
+    needs: list[bool] = []
+    with ClusterCounter(kind, ours=ours, step_map_fd=None, tell=needs.append) as counter:
+        counter.follow(None)
+        assert of_agents(kind, None) == theirs
+        assert of_agents(kind, 3) == "none"
+        assert (counter.step_map is not None) == has_map
+        environment = counter.environment({})
+        assert ("AUTOCAP_STEP_MAP" in environment) == has_map
+        assert not has_map or environment["AUTOCAP_STEP_MAP"] == counter.step_map
+        assert counter.read(0.0, needed=False) is None
+        assert needs == [False]
+        if progress is not None:
+            assert counter.progress(SENSOR).kind == progress
+
+
+def test_what_the_output_counts_no_agent_counts() -> None:
+    assert of_agents("regex:step", None) == "none"

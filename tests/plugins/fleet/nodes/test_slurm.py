@@ -17,8 +17,7 @@ from autocap.cli import slurm_books
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.slurm import energy_plugins, why_not_alone
 from autocap.plugins.fleet.nodes.carriers import slurm
-from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
-from autocap.plugins.fleet.nodes.channels import Channels
+from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, Heard, Hello, Lost
 from bench.cluster import processes, up
 from bench.cluster.slurm import missing

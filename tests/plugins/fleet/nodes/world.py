@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autocap.job.processes import ProcessId
-from autocap.plugins.fleet.nodes.device import ClusterDevice, ClusterSource
 from autocap.plugins.fleet.nodes.fleet import Fleet
+from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSource
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import CapRange, GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from autocap.limits.times import PART_HOLDS_S, SITE_GONE_S
-from autocap.plugins.fleet.nodes.protocol import Deed, Do
-from autocap.plugins.fleet.nodes.sharing import Share
-from autocap.plugins.fleet.site.node.tie import Bond
+from autocap.plugins.fleet.nodes.protocol import Deed, Do, Share
+from autocap.plugins.fleet.site.node.opening import Bond
 from autocap.plugins.fleet.site.parts import require_sane
 from tests.plugins.fleet.manager.stage import Stage, stage
 

@@ -37,9 +37,10 @@ class Ground:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM"))}
         path = os.pathsep.join(import_path())
         self.env = {**plain, MARK: str(folder), "AUTOCAP_STATE_DIR": str(folder / "state"), "PYTHONPATH": path}
+        words = ("hold", str(folder), "east,west", f"{BUDGET_W:g}")
         with open(folder / "said", "wb") as said:
             self.site = subprocess.Popen(
-                [sys.executable, "-m", "tests.plugins.fleet.site.hold_over", str(folder), "east,west", f"{BUDGET_W:g}"],
+                [sys.executable, "-m", "tests.plugins.fleet.site.hold_over", *words],
                 env=self.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
 

@@ -41,8 +41,8 @@ def main(argv: Sequence[str]) -> int:
             import_module(module)
         if (told := awaited()) is None:
             return 0
-        number, node = told.number, told.node
-        workers = tuple(worker for pid in told.pids if (worker := identify(pid)) is not None)
+        number, node, pids = told
+        workers = tuple(worker for pid in pids if (worker := identify(pid)) is not None)
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)

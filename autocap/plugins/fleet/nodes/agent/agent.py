@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from autocap.clock import Clock
 from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
-from autocap.limits import Restored
+from autocap.limits import Restored, times
 from autocap.limits.lease import Lease
-from autocap.limits.times import (
-    ALONE_S,
-    BEAT_APART_S,
-    HOLDS_S,
-    JOB_GONE_S,
-    PUT_BACK_AGAIN_S,
-    SUSPENDED_S,
-    WAS_STOPPED_S,
-    WITH_US_S,
-)
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
     Deed,
@@ -31,15 +21,15 @@ from autocap.plugins.fleet.nodes.protocol import (
     JobEnded,
     Message,
     Note,
+    Row,
+    Rows,
     Settle,
     Word,
 )
-from autocap.plugins.fleet.nodes.rows import Row, Rows
 from autocap.records import same_limit
 
 if TYPE_CHECKING:
-    from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
-    from autocap.plugins.fleet.nodes.agent.preparing import Preparation
+    from autocap.plugins.fleet.nodes.agent.preparing import NodeJob, Preparation
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25  # whether the job is there
@@ -59,7 +49,7 @@ class Agent:
         self, number: int, clock: Clock, say: Callable[[FromAgent], None], prepare: Callable[[Begin], "Preparation"]
     ) -> None:
         self._number, self._clock, self._say, self._start = number, clock, say, prepare
-        self._lease = Lease(clock.now(), restore_s=HOLDS_S, leave_s=ALONE_S)
+        self._lease = Lease(clock.now(), restore_s=times.HOLDS_S, leave_s=times.ALONE_S)
         self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)
@@ -108,7 +98,7 @@ class Agent:
 
     def due(self) -> None:
         """Do what is due by now."""
-        if self._clock.now() > self._due_s + WAS_STOPPED_S:
+        if self._clock.now() > self._due_s + times.WAS_STOPPED_S:
             self.spoken()  # it was we who were stopped: as long again, before nobody speaks to us
         try:
             self._do_what_is_due()
@@ -125,7 +115,7 @@ class Agent:
     def told_to_end(self) -> None:
         """A signal asks for our end: put the limits back, and say whether it is the job's end as well, or ours alone.
         Waits for the job for a moment."""
-        restored, end_s = self._put_last_back(), self._clock.now() + WITH_US_S
+        restored, end_s = self._put_last_back(), self._clock.now() + times.WITH_US_S
         while self._here is None or self._here.job.is_there():
             if self._here is None or self._clock.now() >= end_s:
                 self._say(Failed(why="a signal has ended its agent", restored=restored))
@@ -136,7 +126,7 @@ class Agent:
 
     def stand_still(self) -> None:
         """The job is about to be suspended, and we with it: put the limits back, and set none before it goes on."""
-        self._still_s = self._clock.now() + SUSPENDED_S
+        self._still_s = self._clock.now() + times.SUSPENDED_S
         if self._is_set:
             self._put_all_back()
             self._put_backs += 1
@@ -230,7 +220,7 @@ class Agent:
         restored = () if self._here is None else self._here.restore()
         self._is_set = any(one.failure is not None for one in restored)
         if self._is_set:
-            self._again_s = self._clock.now() + PUT_BACK_AGAIN_S
+            self._again_s = self._clock.now() + times.PUT_BACK_AGAIN_S
         return restored
 
     def _do_what_is_due(self) -> None:
@@ -252,7 +242,7 @@ class Agent:
             self._look_after(self._here, now_s)
 
     def _beat(self, here: "NodeJob", now_s: float) -> None:
-        self._beat_s = now_s + BEAT_APART_S
+        self._beat_s = now_s + times.BEAT_APART_S
         self._put_backs += here.beat()
 
     def _prepare(self, preparation: "Preparation") -> None:
@@ -293,7 +283,7 @@ class Agent:
     def _look(self, here: "NodeJob", now_s: float) -> None:
         if here.job.is_there():
             self._seen_s = now_s
-        elif now_s - self._seen_s >= JOB_GONE_S:
+        elif now_s - self._seen_s >= times.JOB_GONE_S:
             self._job_ended = True
             self._say(JobEnded(restored=self._put_all_back()))
 

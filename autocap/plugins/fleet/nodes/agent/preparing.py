@@ -1,26 +1,32 @@
-"""From the first message to the job's devices under guard, in steps between which messages are answered."""
+"""The job's part on this node, its devices, their guardian, its steps and the machine's power, and the way there from
+the first message, in steps between which messages are answered."""
 
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.base import DeviceSource, Tunable
+from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId
+from autocap.limits import Restored
 from autocap.metrics import Metric
-from autocap.plugins.fleet.nodes.protocol import Begin
+from autocap.plugins.fleet.nodes.agent.finding import JobHere
+from autocap.plugins.fleet.nodes.protocol import Begin, Found, Row
 from autocap.plugins.fleet.nodes.transport import reached_by
 from autocap.records import GpuInfo
 
 if TYPE_CHECKING:  # heavy: imported by and by, once the controller knows that we are there
-    from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
+    from autocap.limits.guard import LimitGuard
     from autocap.progress.counter import IterationCounter
+    from autocap.session.actuating import Actuation
+    from autocap.session.sampling import LocalSampler
 
 _LOOK_EVERY_S = 0.5
 # One by one: the controller takes who is silent for 2 s for lost.
@@ -33,6 +39,79 @@ HEAVY = (
     "autocap.session.actuating",
     "autocap.session.preparing",
 )
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeJob:
+    """The job's part on this node, and what is done with it. job: its processes. way, guardian: `None` where the job is
+    only observed."""
+
+    clock: Clock
+    job: JobHere
+    device: Tunable
+    counting: "IterationCounter"
+    meter: PowerSource | None
+    way: "Actuation | None" = None
+    guardian: "LimitGuard | None" = None
+    _counted: bool = True  # whether iterations need be, now
+    _sampler: "LocalSampler" = field(init=False)
+    _noted: int = 0  # of the guardian's notes
+
+    def __post_init__(self) -> None:
+        from autocap.session.sampling import LocalSampler
+
+        self._sampler = LocalSampler(
+            clock=self.clock,
+            device=self.device,
+            steps=lambda: self.counting.read(0.0, needed=self._counted),
+            node=self.meter,
+        )
+
+    def found(self) -> Found:
+        """As the controller is told of it."""
+        from autocap.session.caps import limits_found
+
+        original_w = limits_found(self.device) if self.guardian is None else self.guardian.original_w
+        return Found.of(self.device, original_w, self.way, self.meter)
+
+    def read(self, *, counted: bool) -> Row:
+        """All there is to read, as a session reads it. counted: whether iterations need be. Raises DeviceError."""
+        self._counted = counted
+        (sample,) = self._sampler.samples()
+        return Row(t_s=sample.t_s, readings=sample.readings, steps=sample.steps, node=sample.node)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know, as far as it was not told yet; of how iterations are counted again and again."""
+        guarded = () if self.guardian is None else self.guardian.notes
+        new, self._noted = guarded[self._noted :], len(guarded)
+        counting = self.counting
+        fault = () if counting.fault is None else (counting.fault,)
+        return (*new, *self._sampler.notes(), *counting.remarks, *fault)
+
+    def rehearse(self) -> None:
+        """Raises AutocapError where limits cannot be set, with all reasons."""
+        way, guardian = self._held()
+        with way.explained():
+            guardian.rehearse()
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Request a cap of each device, watts. Raises as `rehearse`."""
+        way, guardian = self._held()
+        with way.explained():
+            guardian.set_caps(caps_w)
+
+    def restore(self) -> tuple[Restored, ...]:
+        """Put the limits found on arrival back."""
+        return () if self.guardian is None else tuple(self.guardian.restore())
+
+    def beat(self) -> bool:
+        """As LimitGuard has it."""
+        return self.guardian is not None and self.guardian.beat()
+
+    def _held(self) -> "tuple[Actuation, LimitGuard]":
+        if self.way is None or self.guardian is None:
+            raise DeviceError("a job that is only observed has no limits to set; leave out --observe to tune it")
+        return self.way, self.guardian
 
 
 class Preparation:
@@ -52,7 +131,7 @@ class Preparation:
         self._steps = self._prepare()
         self.next_s = clock.now()
 
-    def step(self) -> "NodeJob | None":
+    def step(self) -> NodeJob | None:
         """Do the next step; what was prepared, once that was the last. Raises AutocapError where that cannot be."""
         done = next(self._steps)
         if isinstance(done, float):
@@ -60,7 +139,7 @@ class Preparation:
             return None
         return done
 
-    def _prepare(self) -> "Iterator[float | NodeJob]":
+    def _prepare(self) -> Iterator[float | NodeJob]:
         """Yields when to go on, and at last what was prepared."""
         begin, now = self._begin, self._clock.now
         config = _config(begin)
@@ -69,7 +148,6 @@ class Preparation:
             yield now()
         from autocap import devices
         from autocap.devices import node as node_power
-        from autocap.plugins.fleet.nodes.agent.node_job import NodeJob
         from autocap.session.actuating import actuation, require_actuator
         from autocap.session.preparing import settle_leftovers
 

@@ -5,22 +5,21 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from autocap import __version__
-from autocap.plugins.fleet.nodes.clocks import machine
+from autocap.plugins.fleet.nodes.agents import machine
 from autocap.plugins.fleet.nodes.protocol import (
     MOST_BYTES,
     VERSION,
     BadLine,
+    Books,
     Heard,
     Hello,
     Message,
+    Rows,
     addressed,
     line_of,
 )
-from autocap.plugins.fleet.nodes.rows import Rows
-from autocap.plugins.fleet.nodes.sharing import Books
 from autocap.wire.stream import LineStream
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows
@@ -63,17 +62,9 @@ class Outbox(LineStream):
             self.flush()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """number, node: as messages have it, and its name. pids: of the job's processes there, as its engine has them."""
-
-    number: int
-    node: str
-    pids: tuple[int, ...]
-
-
-def awaited() -> Told | None:
-    """The first line of our input, no byte beyond it; `None` where it ends before."""
+def awaited() -> tuple[int, str, tuple[int, ...]] | None:
+    """What the first line of our input says, no byte beyond it; `None` where it ends before: our number, as messages
+    have it, our node's name, and the PIDs of the job's processes there, as its engine has them."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(sys.stdin.fileno(), 1)
@@ -81,7 +72,7 @@ def awaited() -> Told | None:
             return None
         line += byte
     number, node, *pids = line.decode().split()
-    return Told(number=int(number), node=node, pids=tuple(map(int, pids)))
+    return int(number), node, tuple(map(int, pids))
 
 
 def own_stdout() -> int:

@@ -20,10 +20,9 @@ from importlib.util import find_spec
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.processes import ProcessId, import_path
 from autocap.plugins.fleet.nodes.agent.finding import RayJob
-from autocap.plugins.fleet.nodes.carriers import AGENT, NO_RAY
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.protocol import Target
-from autocap.plugins.fleet.nodes.transport import Carrier
+from autocap.plugins.fleet.nodes.transport import AGENT, NO_RAY, Carrier
 from autocap.text import printable
 
 _FOUND_S, _LOOK_S = 60.0, 0.05
@@ -129,7 +128,6 @@ class Ray:
         return find(_checked(address))
 
     def carrier(self, address: str, job: str | None, *, driver: int | None, agent: Sequence[str]) -> Carrier:
-        """As Transport has it."""
         where = _checked(address)
         return Carrier(
             target=Target(engine="ray", job=job or ""),
@@ -140,7 +138,6 @@ class Ray:
         )
 
     def job_here(self, target: Target, workers: Collection[ProcessId]) -> RayJob:
-        """As Transport has it."""
         return RayJob(target, workers)
 
 

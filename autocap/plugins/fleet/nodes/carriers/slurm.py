@@ -20,11 +20,9 @@ from autocap.job.processes import ProcessId, import_path
 from autocap.job.slurm import ask
 from autocap.limits.times import OTHERS_DONE_S
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
-from autocap.plugins.fleet.nodes.carriers import AGENT
-from autocap.plugins.fleet.nodes.channel import Channel, EngineJob, Told
-from autocap.plugins.fleet.nodes.channels import Channels, RetriedChannels
+from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob, RetriedChannels, Told
 from autocap.plugins.fleet.nodes.protocol import Target
-from autocap.plugins.fleet.nodes.transport import Carrier
+from autocap.plugins.fleet.nodes.transport import AGENT, Carrier
 from autocap.text import printable
 
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
@@ -214,7 +212,6 @@ class Slurm:
     has_job_around = True
 
     def nodes(self, address: str, job: str | None) -> EngineJob:
-        """As Transport has it."""
         if address:
             raise UsageError(
                 f"--nodes slurm:{printable(address)}: Slurm has no address here; name its job with --job ID"
@@ -232,5 +229,4 @@ class Slurm:
         )
 
     def job_here(self, target: Target, workers: Collection[ProcessId]) -> SlurmJob:
-        """As Transport has it."""
         return SlurmJob(target, workers)

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     if given.spare:
         if (told := awaited()) is None:
             return 0
-        number, node = told.number, told.node
+        number, node, _ = told
     config = decode(BudgetConfig, given.config)
     out = own_stdout()
     return supervised(lambda leash, resumed: manage_part(config, number, node, out, leash, resumed))
