@@ -30,12 +30,12 @@ import numpy as np
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.plugins.fleet.config import Policy
 from autocap.runlog.event_log import line_of
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.budget.live import Manager
 from bench.cluster.network import Network
 from bench.cluster.virtual import CountingLog, on_nodes

@@ -14,12 +14,12 @@ import numpy as np
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.records import Measurement
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.common import add_seeds, played, seeds_of
 from bench.simulation.jobs import certain, tune
 from bench.strategies.cases import metric_named

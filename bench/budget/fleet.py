@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.devices.simulated.job import DEEP
+from autocap.testing.simulated.job import DEEP
 from bench.budget.curves import Kinds
 
 Floats = NDArray[np.float64]

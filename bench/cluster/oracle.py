@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.session.caps import cap_grid
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import certain
 

@@ -14,10 +14,10 @@ from itertools import product
 import numpy as np
 
 from autocap.devices.model.sensor import PowerSensor, SensorModel
-from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
 from autocap.progress.period.proof import Tried, tried
 from autocap.progress.period.signals import moves
+from autocap.testing.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from bench.common import played
 from bench.period.host import KINDS, LOGS, load_of
 from bench.period.signals import LEAD_S, Floats, Load, Signal, truth

@@ -6,9 +6,9 @@ import numpy as np
 
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import LimitChange, SimulatedNode, Spell
 from autocap.metrics import Metric
+from autocap.testing.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import LimitChange, SimulatedNode, Spell
 from bench.simulation.starvation import Starvation
 
 MAX_SLOWDOWN = 0.05

@@ -10,10 +10,10 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, TrialState
+from autocap.testing.simulated.device import SimulatedDevice
 from bench.scenarios.cases import Scenario
 from bench.simulation.jobs import Outcome, exact, tune
 

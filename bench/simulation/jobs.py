@@ -20,9 +20,6 @@ from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.events.quote import Quote
 from autocap.limits.guard import Actuator
@@ -35,6 +32,9 @@ from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.starvation import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
 from bench.simulation.strategies import new_strategy
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.clock import VirtualClock
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.records import Reading, StepReading
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode, Spell
 
 INTERVAL_S = 0.02  # between samples where nothing keeps autocap from taking them: after a long gap two come at once
 _GAP_S = (0.02, 5.0)

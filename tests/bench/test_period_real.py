@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autocap.devices.model.logged_sensors import LOGGED
+from autocap.testing.logged_sensors import LOGGED
 from bench.period.command import main
 from bench.period.evidence import COLUMNS, JUDGED, beats, look, windows
 from bench.period.evidence import report as evidence_report

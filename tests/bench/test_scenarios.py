@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from autocap.devices.simulated.job import WorkloadChange
-from autocap.devices.simulated.node import LimitChange, Spell
+from autocap.testing.simulated.job import WorkloadChange
+from autocap.testing.simulated.node import LimitChange, Spell
 from bench.scenarios import ceilings, noisy
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report

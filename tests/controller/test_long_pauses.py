@@ -9,9 +9,9 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import SetCaps
 from autocap.controller.context import StepContext
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
+from autocap.testing.simulated.job import Episode, SimulatedJob
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.doubles.outcomes import announced, held_at
 

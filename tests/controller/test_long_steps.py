@@ -9,13 +9,13 @@ from autocap import events
 from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import SensorModel
-from autocap.devices.simulated.job import Episode, SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import TrialState
+from autocap.testing.simulated.job import Episode, SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.doubles.outcomes import announced, caps_set, states, warnings
 

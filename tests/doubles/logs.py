@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted
 from autocap.metrics import Metric
 from autocap.reports.live.status import Status
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
 
 STARTED = RunStarted(

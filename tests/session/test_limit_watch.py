@@ -8,13 +8,13 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
 from autocap.knobs import Knob
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading
 from autocap.session.limit_watch import LimitWatch
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.simulation.jobs import tune
 from tests.doubles.outcomes import announced, warnings
 

@@ -2,13 +2,13 @@ import pytest
 
 from autocap.config import STRATEGY, TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import TrialStarted
 from autocap.records import TrialState
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import BUILTIN, find, option_values
 from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search
+from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.strategies import ENERGY, StrategyContract
 from bench.simulation.jobs import tune
 from tests.doubles.searches import built, searched

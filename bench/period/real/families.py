@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import SensorModel
+from autocap.testing.logged_sensors import LOGGED
 from bench.period.real.loads import ABOVE, BURSTS, FREQUENT, Checkpoints, Constant, Load, Rendering, Training, Wave
 from bench.period.real.polling import (
     FAST,
