@@ -30,13 +30,12 @@ from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
-from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.starvation import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
-from bench.simulation.strategies import new_strategy
+from bench.simulation.strategies import find, new_strategy
 
 
 @dataclass
@@ -175,7 +174,7 @@ def tune(
         original_w=original_w,
         grid=grid,
         progress=progress,
-        new_strategy=new_strategy(registry.find(strategy_name), grid, seed, options, past),
+        new_strategy=new_strategy(find(strategy_name), grid, seed, options, past),
         remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
         finish_s=finish_s,
         usual_iterations=earlier.job_iterations,

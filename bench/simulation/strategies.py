@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autocap import registry as packages
 from autocap.controller.search import NewStrategy
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
@@ -11,6 +12,24 @@ from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import StrategyFactory
+
+# How other tools search, by the names that the benchmarks give them.
+COMPARISONS = {
+    "depo-linear": "bench.strategies.baselines:DepoLinear",
+    "depo-golden": "bench.strategies.baselines:DepoGolden",
+    "gpoeo": "bench.strategies.baselines:Gpoeo",
+    "zeus-scan": "bench.strategies.baselines:ZeusScan",
+}
+
+
+def every() -> list[str]:
+    """The names of all that come with autocap, and of those to compare with."""
+    return [*packages.ours("strategies"), *COMPARISONS]
+
+
+def find(name: str) -> StrategyFactory:
+    """As the registry of users, and those to compare with by their names too."""
+    return registry.find(COMPARISONS.get(name, name))
 
 
 def new_strategy(

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from autocap.errors import AutocapError
 from autocap.metrics import DEFAULT_K
-from autocap.strategies import registry
 from bench.common import Given, add_json, played, write_json
+from bench.simulation.strategies import every as every_strategy
+from bench.simulation.strategies import find
 from bench.strategies import curve_cases, job_cases
 from bench.strategies.cases import Searched, metric_named
 from bench.strategies.curve_set import SETS, named, of_families
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         for name in args.strategies.split(","):
-            registry.find(name)
+            find(name)
         for name in args.metrics.split(","):
             metric_named(name, args.k)
         return _curves(args) if args.mode == "curves" else _jobs(args)
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench strategies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    every = ",".join(name for name in registry.BUILTIN if name != "fixed")
+    every = ",".join(name for name in every_strategy() if name != "fixed")
     parser.add_argument("--mode", choices=["curves", "jobs"], default="curves")
     parser.add_argument(
         "--curves", type=Path, metavar="FILE.csv", help="curve,cap_w,power_w,time_s (default: the seed's)"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.strategies import registry
-from bench.simulation.strategies import new_strategy
+from bench.simulation.strategies import find, new_strategy
 from bench.strategies.calibration import HEADINGS, columns
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import CapCurve, drive
@@ -25,7 +24,7 @@ class CurveCase(Case):
 def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
     family = case.curve.family
-    factory = without(case.strategy, family) if case.leave_out else registry.find(case.strategy)
+    factory = without(case.strategy, family) if case.leave_out else find(case.strategy)
     make = new_strategy(factory, case.curve.grid, case.seed)
     noise_rng = np.random.default_rng([case.seed, zlib.crc32(case.curve.name.encode())])
     found = drive(make, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)

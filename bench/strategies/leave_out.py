@@ -7,8 +7,8 @@ class attribute `families`; the search is by a subclass whose attribute lacks wh
 from collections.abc import Mapping
 
 from autocap.errors import UsageError
-from autocap.strategies import registry
 from autocap.strategies.registry import StrategyFactory
+from bench.simulation.strategies import find
 from bench.strategies.curve_set import SETS
 
 # What stands in a prior for the curves of a set: the seed curves were fitted with the law, and so on.
@@ -20,7 +20,7 @@ STANDS_FOR: Mapping[str, tuple[str, ...]] = {
 
 def without(strategy: str, family: str) -> StrategyFactory:
     """The strategy with nothing in its prior for a family of curves. Raises UsageError where that cannot be."""
-    factory = registry.find(strategy)
+    factory = find(strategy)
     prior: tuple[str, ...] = getattr(factory, "families", ())
     if not isinstance(factory, type) or not prior:
         raise UsageError(

@@ -33,11 +33,11 @@ class Unsaid:
 
 
 def test_each_of_ours_says_what_it_needs() -> None:
-    names = packages.ours("strategies") | packages.ours("comparisons")
+    names = packages.ours("strategies")
     found = {need: {name for name in names if needs_of(find(name)) is need} for need in Needs}
     assert found[Needs.ANY] == {"linear", "fixed"}
     assert found[Needs.ORDERED] == {"golden", "bayesian", "bandit"}
-    assert found[Needs.POWER_LIMIT] == {"model", *packages.ours("comparisons")}
+    assert found[Needs.POWER_LIMIT] == {"model"}
     assert needs_of(Unsaid) is Needs.ORDERED
 
 
@@ -50,7 +50,7 @@ def test_each_of_ours_says_what_it_needs() -> None:
             "reckons in watts, and the knob level is no power limit",
             "golden, linear, bayesian, bandit or fixed",
         ),
-        ("zeus-scan", MODE, "reckons in watts, and the knob mode is no power limit", "linear or fixed"),
+        ("model", MODE, "reckons in watts, and the knob mode is no power limit", "linear or fixed"),
         ("golden", MODE, "goes by the order of settings, and those of the knob mode have none", "linear or fixed"),
     ],
 )
