@@ -41,14 +41,14 @@ from bench.cluster.network import Network
 from bench.cluster.virtual import CountingLog, on_nodes
 from bench.period import jobs as period_jobs
 from bench.prices.live import followed
-from bench.prices.values import swinging
-from bench.recurring.play import Case as Recurring
-from bench.recurring.play import play as recurrences
+from bench.prices.policy import swinging
+from bench.recurring.rules import Case as Recurring
+from bench.recurring.rules import play as recurrences
 from bench.recurring.workloads import prices, workloads
-from bench.scenarios import cases as scenarios
 from bench.scenarios import noisy
+from bench.scenarios import runs as scenarios
 from bench.simulation.jobs import Log, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 Lines = list[dict[str, Value]]

@@ -22,7 +22,7 @@ from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
 from bench.common import add_seeds, played, seeds_of
 from bench.simulation.jobs import certain, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 
 _SETTLE_S, _TRUTH_S = 10.0, 60.0
 _SHARE, _SLOWER_PCT, _WORSE_PCT = 0.9, 0.3, 0.3  # what is promised

@@ -22,8 +22,8 @@ from autocap.wire.codec import decode
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
 from bench.common import markdown
-from bench.simulation.strategies import COMPARISONS, every
-from bench.simulation.strategies import find as strategy_named
+from bench.simulation.jobs import COMPARISONS, every
+from bench.simulation.jobs import find as strategy_named
 
 _EPOCH_SAMPLES = 32_000
 _HEADINGS = (

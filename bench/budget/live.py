@@ -24,8 +24,7 @@ from autocap.strategies import registry
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from bench.budget.curves import job_curve, seed_kinds
-from bench.simulation.jobs import Log, SimulatedActuator
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import Log, SimulatedActuator, new_strategy
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25

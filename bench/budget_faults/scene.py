@@ -15,7 +15,7 @@ from autocap.job.processes import identify
 from autocap.plugins.fleet.budget.calling import SOCKET, call
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, Standing
 from autocap.testing.nvml import FileBoard, environment, machine, plain
-from bench.faults.boards import Boards
+from bench.faults.scene import Boards
 
 ARRIVALS_MW = (247_123, 251_007, 260_000, 260_000, 233_333, 233_333, 259_001, 240_500)
 JOBS = (("0,1", "quadro-rtx-6000/resnet50"), ("2,3", "quadro-rtx-6000/alexnet"),

@@ -1,7 +1,7 @@
-"""Faults with the helper between: of a client that lends, sets and dies, of the helper, of its watchdog, of its disk.
+"""Faults with the helper between: of a client that lends, sets and dies, of the helper, of its watchdog, of its disk,
+and of whole jobs, tuned by a user who may set no limit.
 
-The client is a small one (`bench.helper.talk`), as another user where that is possible; of whole jobs under the helper
-are the faults in `helper_job_faults`.
+The client is a small one (`bench.helper.talk`), as another user where that is possible.
 """
 
 import os
@@ -10,17 +10,118 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import TracebackType
 
-from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, send
-from bench.faults.loan import ARRIVALS_MW, LENT, SOON_S, Loan
+from autocap.testing.nvml import FileBoard, Limits, machine
+from bench.common import until, waited
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import carried_out
-from bench.helper.served import fork_servers_of
-from bench.waiting import waited
+from bench.faults.scene import (
+    ARRIVALS_MW,
+    BACK_WITHIN_S,
+    HUNG_BACK_WITHIN_S,
+    Scene,
+    carried_out,
+    ended,
+    random_moment,
+    send,
+)
+from bench.helper import people, talk
+from bench.helper.served import Served, fork_servers_of
+
+FOUND_MW = (247_123, 251_007, 240_001)  # the last is nobody's
+LENT = (0, 1)
+SOON_S = 15.0
+_CAPS_MW = (150_000, 172_500, 201_250)
+
+
+class Loan:
+    """A helper and one client that sets caps; a context manager that leaves no process behind."""
+
+    def __init__(self, folder: Path) -> None:
+        made = machine("quadro-rtx-6000/alexnet", gpus=len(FOUND_MW), arrivals_mw=FOUND_MW)
+        (folder / "machine").mkdir()
+        self.board = FileBoard.create(folder / "machine" / "state.json", replace(made, job_gpus=()))
+        self.served = Served(folder / "helper", folder / "machine" / "state.json")
+        self._stack = ExitStack()
+        self._said = folder / "said"
+        self._client: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Loan":
+        self._stack.enter_context(self.served)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._client is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._client.pid, signal.SIGKILL)
+            self._client.wait()
+        self._stack.close()
+
+    @property
+    def client(self) -> int:
+        """PID, and that of its process group."""
+        assert self._client is not None
+        return self._client.pid
+
+    def start(self, rng: Random, *words: str) -> None:
+        """Start the client, which sets a cap every so often."""
+        uuids = ",".join(self.board.read().machine.cards[gpu].uuid for gpu in LENT)
+        caps = ",".join(map(str, rng.sample(_CAPS_MW, len(_CAPS_MW))))
+        own = ["-I", "-S", talk.__file__, str(self.served.socket), uuids, caps, f"{rng.choice((0.3, 0.5)):g}", *words]
+        with open(self._said, "ab") as out:
+            self._client = subprocess.Popen(
+                [people.python() or "python3", *own],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, **people.as_user(),
+            )  # fmt: skip
+
+    def reap(self) -> None:
+        assert self._client is not None
+        self._client.wait()
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(self._said.read_text().splitlines()) if self._said.exists() else ()
+
+    def count(self, word: str) -> int:
+        return sum(line.startswith(word) for line in self.said())
+
+    def until_set(self, times: int = 1) -> None:
+        """Raises Late."""
+        before = self.count("set")
+        until(lambda: self.count("set") >= before + times, "a cap is set", SOON_S)
+
+    def struck(
+        self, result: Outcome, within_s: float, signum: signal.Signals, *pids: int, group: bool = False
+    ) -> Outcome:
+        """A signal to some processes one after the other, or to the client's whole group; and how the limits come back
+        from then on, whoever sets them again."""
+        since_s = self.board.now_s()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signum) if group else os.kill(pid, signum)
+        changed, back_s = back(self.served, LENT, FOUND_MW, since_s, within_s)
+        return replace(result, changed=changed, back_s=back_s)
+
+
+def back(
+    served: Served, gpus: Sequence[int], found_mw: Sequence[int], since_s: float, within_s: float
+) -> tuple[str | None, float | None]:
+    """What is wrong with how the limits of some GPUs come back from a moment on, and the seconds that it takes, also
+    where caps are set again soon; `None` where there is nothing wrong, or they were not away."""
+
+    def times() -> list[float | None]:
+        return [served.back_after_s(gpu, since_s, found_mw[gpu]) for gpu in gpus]
+
+    waited(lambda: None not in times(), within_s + 5.0)
+    found = [one for one in times() if one is not None]
+    if len(found) < len(gpus):
+        return difference(found_mw, served.limits_mw()) or "the limits were not put back", None
+    worst_s = max(found)
+    return (f"back only after {worst_s:.2f} s" if worst_s > within_s else None), worst_s or None
+
 
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
 _LOOKED_AT_S = 0.05
@@ -46,8 +147,8 @@ def _aftermath(loan: Loan, result: Outcome) -> Outcome:
         os.killpg(loan.client, signal.SIGKILL)
     loan.reap()
     send(loan.served.pid, signal.SIGCONT)
-    waited(lambda: difference(ARRIVALS_MW, loan.served.limits_mw()) is None, 4.0)
-    changed = result.changed or difference(ARRIVALS_MW, loan.served.limits_mw())
+    waited(lambda: difference(FOUND_MW, loan.served.limits_mw()) is None, 4.0)
+    changed = result.changed or difference(FOUND_MW, loan.served.limits_mw())
     others = {change.gpu for change in loan.board.read().changes} - set(LENT)
     if others:
         changed = changed or f"the limit of GPU {others} was set, which was not lent"
@@ -215,3 +316,145 @@ KINDS: dict[str, Injection] = {
 }
 if os.geteuid() == 0:  # who may mount
     KINDS["helper: state directory's disk full"] = _disk_full
+
+
+_ITERATIONS = 300
+
+
+class UserScene(Scene):
+    """A job of a user's, tuned by them, and the helper that sets the limits, which only root may."""
+
+    def __init__(self, folder: Path, iterations: int) -> None:
+        super().__init__(folder, iterations)
+        made = self.board.read().machine
+        cards = tuple(replace(card, limits=Limits.ROOTS) for card in made.cards) if os.geteuid() == 0 else made.cards
+        self.board.update(lambda state: replace(state, machine=replace(made, cards=cards)))
+        self.served = Served(folder.parent / "helper", folder / "machine.json")
+        self.python, self.rights = people.python() or self.python, people.as_user()
+        helper = {"AUTOCAP_HELPER": str(self.served.socket), "AUTOCAP_STATE_DIR": str(folder / "own")}
+        self.env = people.modules(people.home({**self.env, **helper}, str(folder)))
+        self.state_dir = self.served.state_dir
+        for name in ("out", "err"):
+            (folder / name).touch()
+
+    def start(self, mode: str, *words: str, **more: object) -> None:
+        super().start(mode, "--actuator", "helper", *words, **more)  # type: ignore[arg-type]  # passed on as they are
+
+    def leftovers(self) -> list[str]:
+        return [name for name in super().leftovers() if name.endswith(".json")]
+
+    def capped(self, rng: Random, most_s: float = 1.5, mode: str | None = None) -> "subprocess.Popen[bytes]":
+        """Start tuning, and return up to so long after caps were set; the controller."""
+        self.start(mode or rng.choice(("run", "attach")))
+        self.until_capped()
+        time.sleep(rng.uniform(0.0, most_s))
+        assert self.controller is not None
+        return self.controller
+
+    def back(self, result: Outcome, since_s: float, within_s: float) -> Outcome:
+        """How all limits come back from a moment on, also where caps are set again soon."""
+        changed, back_s = back(self.served, range(len(ARRIVALS_MW)), ARRIVALS_MW, since_s, within_s)
+        return replace(result, changed=changed, back_s=back_s)
+
+    def tuned(self, result: Outcome) -> Outcome:
+        """Once it has tuned to its end: it may not have failed, and the limits stay as they were found."""
+        status = self.ended_with()
+        harmed = None if status == 0 else f"autocap ended with {status}"
+        changed = result.changed or difference(ARRIVALS_MW, self.limits_mw())
+        return ended(self, replace(result, harmed=harmed, changed=changed))
+
+
+def injected_into_job(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
+    """The outcome of one injection into a job of so many iterations, 0.11 s each; `None` where it ended before."""
+    rng = Random(f"{kind} {seed}")
+    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
+        Path(name).chmod(0o755)
+        with UserScene(Path(name) / "job", iterations) as scene, scene.served:
+            result = carried_out(JOB_KINDS[kind], scene, rng, Outcome(kind=kind, seed=seed))
+            if result is None:
+                return None
+            faults = [line for line in scene.served.log() if "internal fault" in line or "Traceback" in line]
+            silent = faults[0] if faults else result.silent
+            return replace(result, silent=silent, said=(*scene.served.log()[-4:], *scene.said()))
+
+
+def _undisturbed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    """No fault at all: caps are set, and the limits are back at the job's end."""
+    scene.capped(rng, 0.0)
+    return scene.tuned(result)
+
+
+def _controller_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    scene.start(rng.choice(("run", "attach")))
+    random_moment(scene, rng)
+    assert scene.controller is not None
+    since_s = scene.now_s()
+    scene.controller.kill()
+    scene.controller.wait()
+    return ended(scene, scene.back(result, since_s, HUNG_BACK_WITHIN_S))
+
+
+def _controller_terminated(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    scene.capped(rng, mode="attach").terminate()
+    scene.ended_with()
+    return ended(scene, replace(result, changed=difference(ARRIVALS_MW, scene.limits_mw())), "SIGTERM ended autocap")
+
+
+def _controller_stopped(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    """SIGSTOP for a while, after which it tunes on."""
+    controller, since_s = scene.capped(rng, 0.5, "attach"), scene.now_s()
+    controller.send_signal(signal.SIGSTOP)
+    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    time.sleep(rng.uniform(0.0, 1.0))
+    controller.send_signal(signal.SIGCONT)
+    return scene.tuned(result)
+
+
+def _everything_of_the_user(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    """SIGKILL to all processes of the user at once, the job as well."""
+    controller, job, since_s = scene.capped(rng), scene.job, scene.now_s()
+    with suppress(ProcessLookupError):
+        os.killpg(controller.pid, signal.SIGKILL)
+    if job is not None:
+        send(job.pid, signal.SIGKILL)
+    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S)
+    waited(scene.are_back, _LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
+    return replace(result, changed=result.changed or difference(ARRIVALS_MW, scene.limits_mw()))
+
+
+def _helper_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    """The helper is killed; the next one lends anew, and the tuning goes on."""
+    scene.capped(rng, 2.0)
+    since_s = scene.now_s()
+    scene.served.signal(signal.SIGKILL)
+    return scene.tuned(scene.back(result, since_s, BACK_WITHIN_S))
+
+
+def _both_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    controller = scene.capped(rng)
+    pids, since_s = rng.sample((scene.served.pid, controller.pid), 2), scene.now_s()
+    for pid in pids:
+        send(pid, signal.SIGKILL)
+    controller.wait()
+    return ended(scene, scene.back(result, since_s, BACK_WITHIN_S))
+
+
+def _job_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
+    scene.capped(rng)
+    job = scene.job
+    if job is not None:
+        send(job.pid, signal.SIGKILL)
+    scene.ended_with()
+    return replace(result, changed=difference(ARRIVALS_MW, scene.limits_mw()))
+
+
+JOB_KINDS: dict[str, Callable[[UserScene, Random, Outcome], Outcome]] = {
+    "helper jobs: no fault": _undisturbed,
+    "helper jobs: autocap killed": _controller_killed,
+    "helper jobs: SIGTERM to attach": _controller_terminated,
+    "helper jobs: autocap stopped": _controller_stopped,
+    "helper jobs: user's all killed": _everything_of_the_user,
+    "helper jobs: helper killed": _helper_killed,
+    "helper jobs: both killed": _both_killed,
+    "helper jobs: job killed": _job_killed,
+}

@@ -12,12 +12,11 @@ from bench.period import cases as period_cases
 from bench.period import evidence as period_evidence
 from bench.period import following as period_following
 from bench.period import jobs as period_jobs
-from bench.period.cases import OURS, SLOWDOWNS, Row
+from bench.period import real_cases as real_cases
+from bench.period.cases import OURS, RIVALS, SLOWDOWNS, Row
 from bench.period.evidence import Found
-from bench.period.real import cases as real_cases
-from bench.period.real.cases import RealRow
-from bench.period.real.families import FAMILIES
-from bench.period.rivals import RIVALS
+from bench.period.real_cases import RealRow
+from bench.period.real_signals import FAMILIES
 from bench.period.signals import DISTURBANCES, JITTERS, NULLS, SENSORS, WAVEFORMS
 
 _RIGHT = 0.03

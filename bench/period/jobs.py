@@ -27,7 +27,7 @@ from autocap.testing.simulated.node import SimulatedNode
 from bench.common import played
 from bench.simulation.jobs import Outcome as Tuned
 from bench.simulation.jobs import regret_pct, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 from bench.strategies.job_cases import UPDATES_A_PERIOD
 
 _NEAR_PCT = 1.0

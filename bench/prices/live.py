@@ -7,7 +7,7 @@ from autocap.devices.model.profiles import Profile
 from autocap.events.quote import PRICE
 from autocap.metrics import Metric
 from autocap.testing.simulated.job import SimulatedJob
-from bench.prices.values import HOUR_S, known
+from bench.prices.policy import HOUR_S, known
 from bench.simulation.jobs import Outcome, tune
 
 

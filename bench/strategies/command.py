@@ -15,13 +15,12 @@ from pathlib import Path
 from autocap.errors import AutocapError
 from autocap.metrics import DEFAULT_K
 from bench.common import Given, add_json, played, write_json
-from bench.simulation.strategies import every as every_strategy
-from bench.simulation.strategies import find
+from bench.simulation.jobs import every as every_strategy
+from bench.simulation.jobs import find
 from bench.strategies import curve_cases, job_cases
-from bench.strategies.cases import Searched, metric_named
+from bench.strategies.curve_cases import Searched, metric_named, without
 from bench.strategies.curve_set import SETS, named, of_families
 from bench.strategies.curves import CapCurve, read
-from bench.strategies.leave_out import without
 
 _TRIAL_NOISE, _JITTER = 0.005, 0.01  # relative standard deviations: of a trial's time, of an iteration's in a job
 _CHUNK = 8

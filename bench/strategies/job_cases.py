@@ -19,7 +19,7 @@ from autocap.session.earlier import NOTHING, Earlier, curve_of
 from autocap.testing.simulated.job import SimulatedJob
 from bench.common import markdown
 from bench.simulation.jobs import Outcome, exact, true_costs, tune
-from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
+from bench.strategies.curve_cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import Drive
 
 _SHORTEST_S = 300.0

@@ -12,8 +12,7 @@ from autocap.strategies.registry import option_values
 from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search, trial_of
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.strategies import ENERGY, StrategyContract
-from bench.simulation.jobs import tune
-from bench.simulation.strategies import COMPARISONS, every, find
+from bench.simulation.jobs import COMPARISONS, every, find, tune
 from bench.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from tests.doubles.searches import built, searched
 

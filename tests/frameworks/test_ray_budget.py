@@ -10,8 +10,7 @@ import pytest
 
 from autocap.plugins.fleet.nodes.protocol import line_of, said
 from autocap.plugins.fleet.nodes.sharing import Share
-from bench.budget_nodes.kinds import injected
-from bench.budget_nodes.scene import ground
+from bench.budget_nodes.command import ground, injected
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 WORD = line_of(Share(number=1, policy="fair", since=(0,), serials=(0,), parts_w=(0.0,))).strip()

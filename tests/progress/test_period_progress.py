@@ -21,8 +21,8 @@ from autocap.records import Reading, Sample, SensorInfo
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import Episode, SimulatedJob, WorkloadChange
 from autocap.testing.simulated.node import SimulatedNode, Spell
+from bench.simulation.clock import Starvation
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from bench.simulation.starvation import Starvation
 from tests.doubles.outcomes import announced, warnings
 
 EDS = Metric(name="eds", k=2.0)

@@ -11,8 +11,8 @@ from autocap.records import Sample
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import Spell
+from bench.simulation.clock import Starvation
 from bench.simulation.jobs import tune
-from bench.simulation.starvation import Starvation
 from tests.doubles.recorded import Kept
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=400)

@@ -12,7 +12,7 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, trial_of
 from autocap.testing.strategies import EDP, EDS, ENERGY, METRICS
-from bench.simulation.strategies import every, find
+from bench.simulation.jobs import every, find
 from tests.doubles import arbitrary
 from tests.doubles.searches import built, searched
 

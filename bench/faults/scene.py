@@ -1,12 +1,16 @@
-"""A tuned job between real processes: the job, the controller, its watchdog, above one emulated machine in a file."""
+"""A tuned job between real processes: the job, the controller, its watchdog, above one emulated machine in a file; when
+a fault of it happens, and what must come of it."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -14,11 +18,80 @@ from typing import Self, TypeVar
 
 from autocap.job.processes import ProcessId, identify
 from autocap.testing.nvml import FileBoard, environment, machine, plain
-from bench.faults.boards import Boards
-from bench.faults.outcome import Outcome
+from autocap.testing.nvml.board import timeline
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.physics import Physics
+from bench import common
+from bench.common import Late
+from bench.faults.outcome import Outcome, difference, silence
 from bench.helper.people import Rights
 from bench.helper.served import watchdogs_of
-from bench.waiting import Late
+
+
+class Boards:
+    """The machines, for those who start the processes. boards: in their order. found_mw: the limits found, of all cards
+    in theirs. patience_s, look_s: how long something is awaited, and how often it is looked at meanwhile."""
+
+    def __init__(
+        self, boards: Sequence[FileBoard], found_mw: Sequence[int], *, patience_s: float, look_s: float = common.LOOK_S
+    ) -> None:
+        self.boards, self.found_mw = boards, tuple(found_mw)
+        self._patience_s, self._look_s = patience_s, look_s
+
+    @property
+    def board(self) -> FileBoard:
+        """The first one, of which there may be no other."""
+        return self.boards[0]
+
+    @cached_property
+    def _physics(self) -> list[Physics]:
+        return [Physics(shared_clock(board)) for board in self.boards]
+
+    def now_s(self) -> float:
+        """By the clock of the boards."""
+        return self.board.now_s()
+
+    def limits_mw(self) -> tuple[int, ...]:
+        return tuple(limit_mw for board in self.boards for limit_mw in board.limits_mw())
+
+    def are_back(self) -> bool:
+        """Whether all limits are as they were found."""
+        return self.limits_mw() == self.found_mw
+
+    def is_within(self, watts: float) -> bool:
+        """Whether all limits together are within a budget."""
+        return sum(self.limits_mw()) <= 1000 * watts
+
+    def power_w(self) -> float:
+        """What all cards draw, by the boards' own sensors."""
+        for board, physics in zip(self.boards, self._physics, strict=True):
+            physics.sync(board.read())
+        return sum(physics.power_w() for physics in self._physics)
+
+    def above(self, watts: float, from_s: float, to_s: float) -> float:
+        """The longest time without a break in which all limits together exceeded a budget, seconds."""
+        limits = list(self.found_mw)
+        firsts = accumulate((len(board.read().machine.cards) for board in self.boards), initial=0)
+        changes = sorted(
+            (change.t_s, first + change.gpu, change.limit_mw)
+            for board, first in zip(self.boards, firsts, strict=False)
+            for change in timeline(board.read())
+            if change.t_s <= to_s
+        )
+        longest_s, began_s = 0.0, None
+        for (t_s, gpu, limit_mw), next_s in zip(changes, [*(one[0] for one in changes[1:]), to_s], strict=True):
+            limits[gpu] = limit_mw
+            if sum(limits) <= 1000 * watts:
+                began_s = None
+            elif next_s > from_s:
+                began_s = max(t_s, from_s) if began_s is None else began_s
+                longest_s = max(longest_s, next_s - began_s)
+        return longest_s
+
+    def until(self, condition: Callable[[], object], what: str, within_s: float | None = None) -> float:
+        """Seconds until it holds. Raises Late."""
+        return common.until(condition, what, self._patience_s if within_s is None else within_s, self._look_s)
+
 
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
@@ -206,3 +279,60 @@ class Scene(Boards):
         """PIDs of whoever sets limits: the controller."""
         assert self.controller is not None
         return [self.controller.pid]
+
+
+BACK_WITHIN_S, HUNG_BACK_WITHIN_S = 1.0, 2.0  # guarantee 1 of the contract
+LATEST_S = 18.0  # of a random moment; the first cap is set after 7 to 11 s
+CHANGES = 12  # limits that a controller sets in that time
+
+
+def random_moment(scene: Scene, rng: Random, after_s: float = 0.0) -> None:
+    """Some time after the start; or right after one of the limits was set, also in the middle of the next."""
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(after_s, LATEST_S))
+    else:
+        count = rng.randint(1, CHANGES)
+        scene.until(lambda: scene.changes(count), f"limit {count} is set")
+        time.sleep(rng.uniform(0.0, 0.06))
+
+
+def send(pid: int, signum: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signum)
+
+
+def kill(scene: Scene, result: Outcome) -> Outcome:
+    """SIGKILL to the controller, and what must come of it."""
+    assert scene.controller is not None
+    scene.controller.kill()
+    scene.controller.wait()
+    changed, back_s = put_back(scene, within_s=BACK_WITHIN_S)
+    return ended(scene, replace(result, changed=changed, back_s=back_s))
+
+
+def put_back(scene: Scene, within_s: float) -> tuple[str | None, float | None]:
+    """What is wrong with how the limits come back from now on, and the seconds it takes; `None` for either where they
+    are there already, or never come."""
+    began_s = time.monotonic()
+    if scene.are_back():
+        return None, None
+    try:
+        scene.until(scene.are_back, "the limits are back", 10.0)
+    except Late:
+        return difference(ARRIVALS_MW, scene.limits_mw()), None
+    back_s = time.monotonic() - began_s
+    return (f"back only after {back_s:.2f} s" if back_s > within_s else None), back_s
+
+
+def ended(
+    scene: Scene, result: Outcome, pattern: str | None = None, expected: tuple[int, ...] = ARRIVALS_MW
+) -> Outcome:
+    """The job goes on to its end, and the limits stay."""
+    harmed = scene.harm()
+    with_message = silence(scene.said(), pattern)
+    changed = result.changed or difference(expected, scene.limits_mw())
+    try:
+        scene.until(lambda: not scene.leftovers(), "the journal is empty", 5.0)
+    except Late:
+        changed = changed or f"the journal still holds {', '.join(scene.leftovers())}"
+    return replace(result, harmed=result.harmed or harmed, silent=with_message, changed=changed)
