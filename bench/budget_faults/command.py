@@ -5,7 +5,6 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -289,7 +288,3 @@ def tell_drops(lowered_s: Sequence[float], below_s: Sequence[float]) -> None:
     """How long budgets that fell took."""
     for what, times_s in (("all limits lowered", lowered_s), ("the cards draw less", below_s)):
         print(f"budget less 25 %: {what} after {median(times_s):.2f} s (median), {max(times_s):.2f} s (worst)")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -23,7 +23,7 @@ from autocap.limits.times import LOST_S
 from autocap.testing.nvml import FileBoard
 from bench.cluster import processes, runs, slurm, up
 from bench.cluster.layout import Cluster
-from bench.common import LOOK_S, Late, until
+from bench.common import LOOK_S, Late, until, waited
 from bench.faults import outcome
 from bench.faults.outcome import Outcome, difference
 
@@ -69,7 +69,7 @@ class Kind:
     to have. never: what is not to be said.
     """
 
-    victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
+    victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]" = lambda stage, run, name: ()
     engine: str | None = None
     ways: tuple[int, ...] = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)
     tuning_ends: bool = True
@@ -78,7 +78,7 @@ class Kind:
     whole_node: bool = False
     ruins: bool = False
     given_up_s: float = 0.0
-    strike: "Callable[[Stage, runs.Started, str], None] | None" = None
+    strike: "Callable[[Stage, runs.Started, str], object] | None" = None
     stopped_s: tuple[float, float] = _STOPPED_S
     in_batch: bool = False
     needs: str | None = None
@@ -151,7 +151,7 @@ class Stage:
                 processes.send(victim, signal.SIGCONT)
             changed = changed or (self._put_back([name])[0] if kind.whole_node and not goes_on else None)
         if kind.needs == "networks":
-            hung = self._left_on(run, name, began_s)
+            hung = self._left(run, began_s, (f"-m {AGENT}", _WATCHDOG), name)
             time.sleep(max(0.0, _CUT_S - (time.monotonic() - began_s)))
             slurm.join(self.cluster, name)
             changed = changed or hung
@@ -224,18 +224,23 @@ class Stage:
     def _job(self, run: runs.Started) -> list[ProcessId]:
         return [one for one in self._of(run) if _JOB in processes.command(one) and one.pid != run.process.pid]
 
-    def _left(self, run: runs.Started, since_s: float, words: Collection[str]) -> str | None:
-        """What of a run is still there 10 s after a moment: all, or what has one of these words in its command."""
+    def _left(self, run: runs.Started, since_s: float, words: Collection[str], name: str | None = None) -> str | None:
+        """What of a run is still there 10 s after a moment, on one node where that is named: all, or what has one of
+        these words in its command."""
 
         def left() -> list[str]:
             run.process.poll()  # a zombie is gone
-            commands = [processes.command(one) for one in self._of(run)]
+            there = self._of(run)
+            if name is not None:
+                there = [one for one in processes.of_node(self.cluster, name) if one in there]
+            commands = [processes.command(one) for one in there]
+            commands = [text for text in commands if name is None or not text.startswith("srun ")]
             return [text for text in commands if not words or any(word in text for word in words)]
 
-        with suppress(Late):
-            until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
+        if waited(lambda: not left(), max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S) is not None:
             return None
-        return f"{_LEFT_S:g} s later there is still {'; '.join(text[:120] for text in left())}"
+        where = "still" if name is None else f"on {name}"
+        return f"{_LEFT_S:g} s later there is {where} {'; '.join(text[:120] for text in left())}"
 
     def _of(self, run: runs.Started) -> list[ProcessId]:
         """Its processes, and what Slurm has on the nodes for them."""
@@ -259,22 +264,9 @@ class Stage:
 
     def _held(self) -> str | None:
         """Whether nodes are held for the job, though it is over."""
-        with suppress(Late):
-            until(lambda: set(self.ask("sinfo", "-hN", "-o", "%t").split()) == {"idle"}, "free", _FREE_S, _SCAN_S)
+        if waited(lambda: set(self.ask("sinfo", "-hN", "-o", "%t").split()) == {"idle"}, _FREE_S, _SCAN_S) is not None:
             return None
         return f"{_FREE_S:g} s later nodes are {self.ask('sinfo', '-hN', '-o', '%N %t')}"
-
-    def _left_on(self, run: runs.Started, name: str, since_s: float) -> str | None:
-        """What of ours is still there on a node 10 s after a moment."""
-
-        def left() -> list[ProcessId]:
-            every = [*self.on(run, name, f"-m {AGENT}"), *self.on(run, name, _WATCHDOG)]
-            return [one for one in every if not processes.command(one).startswith("srun ")]
-
-        with suppress(Late):
-            until(lambda: not left(), "gone", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
-            return None
-        return f"{_LEFT_S:g} s later there is on {name} {'; '.join(processes.command(one)[:120] for one in left())}"
 
     def _recover(self, name: str) -> None:
         """Slurm's daemon of a node is started anew where it has died, as its service would."""
@@ -310,17 +302,6 @@ def _controller(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     return [] if identity is None else [identity]
 
 
-def _node(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    """All there is on a node."""
-    return processes.of_node(stage.cluster, name)
-
-
-def _end(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    """The job's rank on one node."""
-    words = "bench.cluster.job" if stage.cluster.engine == "slurm" else "ray::Rank"
-    return stage.on(run, name, words)
-
-
 def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[ProcessId]]":
     def daemon(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
         there = stage.daemons(name)
@@ -329,35 +310,12 @@ def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[Proce
     return daemon
 
 
-def _head(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    """Which is on the first node, whatever other was drawn."""
-    return _daemon_named("gcs_server")(stage, run, stage.cluster.names[0])
-
-
-def _nobody(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    return []
-
-
-def _helper(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    """Which is started again at once."""
-    there = processes.of_node(stage.cluster, name)
-    return [one for one in there if "helper serve" in processes.command(one)]
-
-
-def _cancel(stage: Stage, run: runs.Started, name: str) -> None:
-    stage.ask("scancel", stage.number)
-
-
 def _kill_step(stage: Stage, run: runs.Started, name: str) -> None:
     """The step of the agents, as a whole: agents and watchdogs on all nodes at once."""
     for line in stage.ask("squeue", "--steps", "-h", "-o", "%i %j", f"--jobs={stage.number}").splitlines():
         step, program = line.split(None, 1)
         if program == "sh":
             stage.ask("scancel", "--signal=KILL", step)
-
-
-def _cut(stage: Stage, run: runs.Started, name: str) -> None:
-    slurm.cut(stage.cluster, name)
 
 
 def _restart_controller(stage: Stage, run: runs.Started, name: str) -> None:
@@ -377,20 +335,16 @@ def _time_out(stage: Stage, run: runs.Started, name: str) -> None:
     until(lambda: "RUNNING" not in stage.ask(*states), "the time limit", _TIMES_OUT_S, _STATE_S)
 
 
-def _requeue(stage: Stage, run: runs.Started, name: str) -> None:
-    stage.ask("scontrol", "requeue", stage.number)
-
-
 def _untrue(kind: Kind, said: Sequence[str]) -> str | None:
     """What was said and is not so."""
     wrong = [text for text in said if any(words in text for words in kind.never)]
     return f"it is not true that: {wrong[0]}" if wrong else None
 
 
-_KILLED = (signal.SIGKILL,)
+_KILLED, _STOPPED = (signal.SIGKILL,), (signal.SIGSTOP,)
+_TUNES_ON = (*_NEVER, "tuning ended")
 _SCRIPT = Kind(
-    victims=_nobody,
-    strike=_cancel,
+    strike=lambda stage, run, name: stage.ask("scancel", stage.number),
     engine="slurm",
     ways=_KILLED,
     job_ends=True,
@@ -401,43 +355,54 @@ KINDS = {
     "agent": Kind(victims=_agent, resumes=True),
     "controller": Kind(victims=_controller, resumes=True),
     "relay": Kind(victims=_carrier, resumes=True),
-    "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True, resumes=True),
-    "scancel": Kind(victims=_nobody, strike=_cancel, engine="slurm", ways=_KILLED, job_ends=True),
-    "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
+    "node": Kind(
+        victims=lambda stage, run, name: processes.of_node(stage.cluster, name),
+        ways=_STOPPED,
+        whole_node=True,
+        resumes=True,
+    ),
+    "scancel": replace(_SCRIPT, in_batch=False, never=_NEVER),
+    "end": Kind(  # the job's rank on one node
+        victims=lambda stage, run, name: stage.on(
+            run, name, "bench.cluster.job" if stage.cluster.engine == "slurm" else "ray::Rank"
+        ),
+        ways=_KILLED,
+        job_ends=True,
+    ),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
     "hiccup": Kind(
-        victims=_agent,
-        engine="slurm",
-        ways=(signal.SIGSTOP,),
-        stopped_s=(2.8, 2.8),
-        tuning_ends=False,
-        never=(*_NEVER, "tuning ended"),
+        victims=_agent, engine="slurm", ways=_STOPPED, stopped_s=(2.8, 2.8), tuning_ends=False, never=_TUNES_ON
     ),
-    "helper": Kind(
-        victims=_helper,
+    "helper": Kind(  # which is started again at once
+        victims=lambda stage, run, name: [
+            one for one in processes.of_node(stage.cluster, name) if "helper serve" in processes.command(one)
+        ],
         engine="slurm",
         ways=_KILLED,
         tuning_ends=False,
         needs="helper",
-        never=(*_NEVER, "tuning ended"),
+        never=_TUNES_ON,
     ),
-    "step": Kind(victims=_nobody, strike=_kill_step, engine="slurm", ways=_KILLED),
-    "network": Kind(victims=_nobody, strike=_cut, engine="slurm", ways=_KILLED, needs="networks", given_up_s=LOST_S),
-    "slurmctld": Kind(
-        victims=_nobody,
-        strike=_restart_controller,
+    "step": Kind(strike=_kill_step, engine="slurm", ways=_KILLED),
+    "network": Kind(
+        strike=lambda stage, run, name: slurm.cut(stage.cluster, name),
         engine="slurm",
         ways=_KILLED,
-        tuning_ends=False,
-        never=(*_NEVER, "tuning ended"),
+        needs="networks",
+        given_up_s=LOST_S,
     ),
+    "slurmctld": Kind(strike=_restart_controller, engine="slurm", ways=_KILLED, tuning_ends=False, never=_TUNES_ON),
     "script": _SCRIPT,
     "timelimit": replace(_SCRIPT, strike=_time_out),
-    "requeue": replace(_SCRIPT, strike=_requeue),
+    "requeue": replace(_SCRIPT, strike=lambda stage, run, name: stage.ask("scontrol", "requeue", stage.number)),
     "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True, ruins=True),
-    "head": Kind(victims=_head, engine="ray", job_ends=True, ruins=True),
+    "head": Kind(  # which is on the first node, whatever other was drawn
+        victims=lambda stage, run, name: _daemon_named("gcs_server")(stage, run, stage.cluster.names[0]),
+        engine="ray",
+        job_ends=True,
+        ruins=True,
+    ),
 }
-
 
 _INJECTIONS = 100
 _AT_ONCE = 3  # clusters

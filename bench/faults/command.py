@@ -3,7 +3,6 @@
 import argparse
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -93,7 +92,3 @@ def _met(kind: str, seed: int) -> Outcome:
 def _gathered(pool: Executor, drawn: Sequence[tuple[str, int]]) -> list[Outcome]:
     running: list[Future[Outcome]] = [pool.submit(_met, kind, seed) for kind, seed in drawn]
     return [one.result() for one in running]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -31,7 +31,3 @@ def main(argv: Sequence[str]) -> int:
     for column, complaint in rounds.complaints(clients):
         print(f"{column}: {complaint[:400]}")
     return int(bool(rounds.complaints(clients)))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
 """python -m bench overhead: what autocap itself costs, measured."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -113,7 +112,3 @@ def _most_pct(gpus: int, state: State) -> float:
 
 def _cell(cost: controller_cost.StateCost | None) -> str:
     return "-" if cost is None else f"{cost.core_pct:.2f} {cost.sample_hz:5.1f}"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

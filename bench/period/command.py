@@ -1,7 +1,6 @@
 """python -m bench period: how often the detector is right, how precise, and how well it knows; beside plain methods."""
 
 import argparse
-import sys
 import time
 from collections.abc import Iterable, Sequence
 
@@ -196,7 +195,3 @@ def _disturbed(rows: Sequence[Row], method: str, name: str) -> list[Row]:
 def _cpu(rows: Sequence[Row]) -> str:
     ours = [row.cpu_s for row in rows if row.method == OURS and row.kind != "unlocked"]
     return f"CPU per call: mean {1000 * np.mean(ours):.0f} ms, worst {1000 * max(ours):.0f} ms"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
