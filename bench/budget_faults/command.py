@@ -4,7 +4,6 @@ them; before that, how soon a budget that falls by a quarter is kept, by a word 
 import argparse
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from autocap.errors import AutocapError
-from bench.budget_faults.scene import BUDGET_W, LESS_W, Floor
+from bench.budget_faults.scene import BUDGET_W, LESS_W, Budget, Floor
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, StandInVtn, event, in_seconds
 from bench.common import Late, waited
 from bench.faults import outcome
@@ -87,23 +86,6 @@ _SETTLES_S = 4.0  # after a fault, before the budget is ended
 RANDOM_S = 3.0  # a random moment
 
 
-class Budget(Protocol):
-    """One that runs, on one machine or several."""
-
-    @property
-    def supervisor(self) -> "subprocess.Popen[bytes] | None": ...
-
-    def manager_pid(self) -> int: ...
-
-    def tell(self, watts: float) -> float: ...
-
-    def is_whole(self) -> bool: ...
-
-    def entries(self) -> list[str]: ...
-
-    def end(self) -> None: ...
-
-
 B = TypeVar("B", bound=Budget)
 Act = Callable[[B, Random], bool]  # what is done; whether the budget goes on
 
@@ -157,13 +139,11 @@ def to_manager(signum: signal.Signals) -> Act[Budget]:
 
 
 def kill_supervisor(budget: Budget, rng: Random) -> bool:
-    assert budget.supervisor is not None
     budget.supervisor.kill()
     return False
 
 
 def kill_both(budget: Budget, rng: Random) -> bool:
-    assert budget.supervisor is not None
     pids = [budget.supervisor.pid, budget.manager_pid()]
     rng.shuffle(pids)
     for pid in pids:
@@ -172,7 +152,6 @@ def kill_both(budget: Budget, rng: Random) -> bool:
 
 
 def terminate(budget: Budget, rng: Random) -> bool:
-    assert budget.supervisor is not None
     os.kill(budget.supervisor.pid, rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]))
     return False
 
@@ -189,13 +168,11 @@ def kill_during_a_drop(budget: Budget, rng: Random, pid: int) -> bool:
 
 
 def _kill_tuner(floor: Floor, rng: Random) -> bool:
-    assert floor.tuner is not None
     floor.tuner.kill()
     return True
 
 
 def _stop_tuner(floor: Floor, rng: Random) -> bool:
-    assert floor.tuner is not None
     os.kill(floor.tuner.pid, signal.SIGSTOP)
     time.sleep(rng.uniform(0.5, 4.0))
     os.kill(floor.tuner.pid, signal.SIGCONT)

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
-from autocap.plugins.fleet.budget.words import Done, End, Standing
+from autocap.plugins.fleet.budget.words import Done, End
 from autocap.testing.nvml import FileBoard, machine
 from bench.budget_faults.command import (
     RANDOM_S,
@@ -33,7 +33,7 @@ from bench.budget_faults.command import (
     terminate,
     to_manager,
 )
-from bench.budget_faults.scene import answering, standing, told
+from bench.budget_faults.scene import Budget
 from bench.cluster import processes, ray_nodes, runs, up
 from bench.cluster.layout import Cluster
 from bench.cluster.up import ENGINES
@@ -103,51 +103,35 @@ class Ground(Boards):
         return held
 
 
-class Held:
-    """A budget from its start on. supervisor: the process that a user starts."""
+class Held(Budget):
+    """A budget from its start on."""
 
     def __init__(self, ground: Ground, out: Path, environ: Mapping[str, str]) -> None:
         self._ground, self._mark = ground, f"{_MARK}={out}"
         self._folder = ground.cluster.directory
-        self._site = self._folder / "state" / SITE_SOCKET
+        super().__init__(ground, self._folder / "state" / SITE_SOCKET, "a site")
         words = ("budget", f"{BUDGET_W:g}", "--nodes", ground.cluster.engine, "--out", str(out))
         self.text = out.with_name(f"{out.name}.err")
         with open(self.text, "wb") as said:
-            self.supervisor = subprocess.Popen(
+            self._supervisor = subprocess.Popen(
                 [sys.executable, "-P", "-m", "autocap", *words],
                 env={**environ, _MARK: str(out)}, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
                 start_new_session=True,
             )  # fmt: skip
-
-    def standing(self, node: str | None = None) -> Standing | None:
-        """What the site, or a node's manager, says; `None` while nobody answers."""
-        return standing(self._site if node is None else self._folder / f"state-{node}" / SOCKET)
 
     def is_whole(self) -> bool:
         """Whether the site hears all nodes, knows their jobs, and limits are within the budget."""
         now = self.standing()
         return now is not None and not now.failed and len(now.jobs) == NODES and self._ground.is_within(now.budget_w)
 
-    def tell(self, watts: float) -> float:
-        """Another budget; when that was said, on the boards' clock. Raises AutocapError."""
-        return told(self._ground, self._site, watts)
-
     def end(self) -> None:
-        """Raises Late, AutocapError."""
-        with closing(call([self._site])) as there:
+        with closing(call([self._socket])) as there:
             there.ask(End(), Done)
         self._ground.until(self.has_ended, "the budget ends")
 
-    def has_ended(self) -> bool:
-        return self.supervisor.poll() is not None
-
-    def manager_pid(self) -> int:
-        """Of the site. Raises Late where none answers."""
-        return answering(self._ground, self._site, "a site answers")
-
     def node(self, name: str) -> tuple[int, int]:
         """The PIDs of a node's end, and of its manager. Raises Late."""
-        pid = answering(self._ground, self._folder / f"state-{name}" / SOCKET, f"the manager of {name} answers")
+        pid = self.manager_pid(self._folder / f"state-{name}" / SOCKET, f"the manager of {name}")
         stat = Path(f"/proc/{pid}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[1]), pid
 
@@ -181,7 +165,6 @@ class Held:
         return " / ".join(self.said()[-4:]) or "it has said nothing"
 
     def entries(self) -> list[str]:
-        """What of devices lies in the nodes' state directories."""
         return [
             name
             for node in self._ground.cluster.names

@@ -7,14 +7,13 @@ The client is a small one (`bench.helper.talk`), as another user where that is p
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
+from typing import Self
 
 from autocap.testing.nvml import FileBoard, Limits, machine
 from bench.common import until, waited
@@ -23,9 +22,11 @@ from bench.faults.scene import (
     ARRIVALS_MW,
     BACK_WITHIN_S,
     HUNG_BACK_WITHIN_S,
+    ITERATIONS,
+    LOOKED_AT_S,
     Scene,
-    carried_out,
     ended,
+    inject_into,
     random_moment,
     send,
 )
@@ -46,26 +47,50 @@ class Loan:
         (folder / "machine").mkdir()
         self.board = FileBoard.create(folder / "machine" / "state.json", replace(made, job_gpus=()))
         self.served = Served(folder / "helper", folder / "machine" / "state.json")
-        self._stack = ExitStack()
         self._said = folder / "said"
         self._client: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Loan":
-        self._stack.enter_context(self.served)
+        self.served.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._client is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._client.pid, signal.SIGKILL)
             self._client.wait()
-        self._stack.close()
+        self.served.close()
+
+    def told(self, result: Outcome) -> Outcome:
+        result = self.aftermath(result)
+        return replace(result, said=(*self.served.log(), *self.said()[-4:]))
+
+    def aftermath(self, result: Outcome) -> Outcome:
+        """At the end of all, with the client dead: limits, journal, the other GPU."""
+        send(self.client, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.killpg(self.client, signal.SIGKILL)
+        self._process.wait()
+        send(self.served.pid, signal.SIGCONT)
+        waited(lambda: difference(FOUND_MW, self.served.limits_mw()) is None, 4.0)
+        changed = result.changed or difference(FOUND_MW, self.served.limits_mw())
+        others = {change.gpu for change in self.board.read().changes} - set(LENT)
+        if others:
+            changed = changed or f"the limit of GPU {others} was set, which was not lent"
+        journal = self.served.state_dir
+        if waited(lambda: not list(journal.glob("*.json")), 6.0) is None:
+            changed = changed or f"the journal still holds {sorted(one.name for one in journal.glob('*.json'))}"
+        return replace(result, changed=changed, silent=_fault(self.served) or result.silent)
 
     @property
     def client(self) -> int:
         """PID, and that of its process group."""
+        return self._process.pid
+
+    @property
+    def _process(self) -> "subprocess.Popen[bytes]":
         assert self._client is not None
-        return self._client.pid
+        return self._client
 
     def start(self, rng: Random, *words: str) -> None:
         """Start the client, which sets a cap every so often."""
@@ -77,10 +102,6 @@ class Loan:
                 [people.python() or "python3", *own],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, **people.as_user(),
             )  # fmt: skip
-
-    def reap(self) -> None:
-        assert self._client is not None
-        self._client.wait()
 
     def said(self) -> tuple[str, ...]:
         return tuple(self._said.read_text().splitlines()) if self._said.exists() else ()
@@ -106,6 +127,11 @@ class Loan:
         return replace(result, changed=changed, back_s=back_s)
 
 
+def _fault(served: Served) -> str | None:
+    """The first line of its log that tells of one of ours."""
+    return next((line for line in served.log() if "internal fault" in line or "Traceback" in line), None)
+
+
 def back(
     served: Served, gpus: Sequence[int], found_mw: Sequence[int], since_s: float, within_s: float
 ) -> tuple[str | None, float | None]:
@@ -124,39 +150,11 @@ def back(
 
 
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
-_LOOKED_AT_S = 0.05
 
 
 def injected(kind: str, seed: int) -> Outcome | None:
     """The outcome of one injection; `None` where it met nothing."""
-    rng = Random(f"{kind} {seed}")
-    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
-        Path(name).chmod(0o755)
-        with Loan(Path(name)) as loan:
-            result = carried_out(KINDS[kind], loan, rng, Outcome(kind=kind, seed=seed))
-            if result is None:
-                return None
-            result = _aftermath(loan, result)
-            return replace(result, said=(*loan.served.log(), *loan.said()[-4:]))
-
-
-def _aftermath(loan: Loan, result: Outcome) -> Outcome:
-    """At the end of all, with the client dead: limits, journal, the other GPU."""
-    send(loan.client, signal.SIGCONT)
-    with suppress(ProcessLookupError):
-        os.killpg(loan.client, signal.SIGKILL)
-    loan.reap()
-    send(loan.served.pid, signal.SIGCONT)
-    waited(lambda: difference(FOUND_MW, loan.served.limits_mw()) is None, 4.0)
-    changed = result.changed or difference(FOUND_MW, loan.served.limits_mw())
-    others = {change.gpu for change in loan.board.read().changes} - set(LENT)
-    if others:
-        changed = changed or f"the limit of GPU {others} was set, which was not lent"
-    journal = loan.served.state_dir
-    if waited(lambda: not list(journal.glob("*.json")), 6.0) is None:
-        changed = changed or f"the journal still holds {sorted(one.name for one in journal.glob('*.json'))}"
-    faults = [line for line in loan.served.log() if "internal fault" in line or "Traceback" in line]
-    return replace(result, changed=changed, silent=faults[0] if faults else result.silent)
+    return inject_into(KINDS[kind], kind, seed, Loan)
 
 
 def _once_set(loan: Loan, rng: Random) -> None:
@@ -192,7 +190,7 @@ def _client(signum: signal.Signals, *words: str, group: bool = False) -> Injecti
 def _client_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """SIGSTOP: the helper puts the limits back; once it goes on, the client is told, and sets its caps again."""
     _once_set(loan, rng)
-    result = loan.struck(result, HUNG_BACK_WITHIN_S + _LOOKED_AT_S, signal.SIGSTOP, loan.client)
+    result = loan.struck(result, HUNG_BACK_WITHIN_S + LOOKED_AT_S, signal.SIGSTOP, loan.client)
     time.sleep(rng.uniform(0.0, 0.3))
     told = loan.count("put back")
     send(loan.client, signal.SIGCONT)
@@ -217,7 +215,7 @@ def _helper(signum: signal.Signals) -> Injection:
 def _helper_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """SIGSTOP: the watchdog puts the limits back; the helper goes on, or is killed."""
     _once_set(loan, rng)
-    result = loan.struck(result, HUNG_BACK_WITHIN_S + _LOOKED_AT_S, signal.SIGSTOP, loan.served.pid)
+    result = loan.struck(result, HUNG_BACK_WITHIN_S + LOOKED_AT_S, signal.SIGSTOP, loan.served.pid)
     time.sleep(rng.uniform(0.0, 0.5))
     send(loan.served.pid, rng.choice((signal.SIGCONT, signal.SIGKILL)))
     loan.until_set()
@@ -288,7 +286,7 @@ def _disk_full(loan: Loan, rng: Random, result: Outcome) -> Outcome:
             loan.start(rng)
             time.sleep(rng.uniform(0.2, 1.2))
         victim, within_s = rng.choice(((loan.served.pid, BACK_WITHIN_S), (loan.client, HUNG_BACK_WITHIN_S)))
-        return _aftermath(loan, loan.struck(result, within_s, signal.SIGKILL, victim))
+        return loan.aftermath(loan.struck(result, within_s, signal.SIGKILL, victim))
     finally:
         subprocess.run(["umount", "--lazy", state], check=True)
 
@@ -318,17 +316,13 @@ if os.geteuid() == 0:  # who may mount
     KINDS["helper: state directory's disk full"] = _disk_full
 
 
-_ITERATIONS = 300
-
-
 class UserScene(Scene):
     """A job of a user's, tuned by them, and the helper that sets the limits, which only root may."""
 
     def __init__(self, folder: Path, iterations: int) -> None:
         super().__init__(folder, iterations)
-        made = self.board.read().machine
-        cards = tuple(replace(card, limits=Limits.ROOTS) for card in made.cards) if os.geteuid() == 0 else made.cards
-        self.board.update(lambda state: replace(state, machine=replace(made, cards=cards)))
+        if os.geteuid() == 0:
+            self.become(cards=tuple(replace(card, limits=Limits.ROOTS) for card in self.board.read().machine.cards))
         self.served = Served(folder.parent / "helper", folder / "machine.json")
         self.python, self.rights = people.python() or self.python, people.as_user()
         helper = {"AUTOCAP_HELPER": str(self.served.socket), "AUTOCAP_STATE_DIR": str(folder / "own")}
@@ -340,16 +334,20 @@ class UserScene(Scene):
     def start(self, mode: str, *words: str, **more: object) -> None:
         super().start(mode, "--actuator", "helper", *words, **more)  # type: ignore[arg-type]  # passed on as they are
 
+    def __enter__(self) -> Self:
+        self.served.__enter__()
+        return self
+
+    def close(self) -> None:
+        self.served.close()
+        super().close()
+
+    def told(self, result: Outcome) -> Outcome:
+        result = replace(result, silent=_fault(self.served) or result.silent)
+        return replace(result, said=(*self.served.log()[-4:], *self.said()))
+
     def leftovers(self) -> list[str]:
         return [name for name in super().leftovers() if name.endswith(".json")]
-
-    def capped(self, rng: Random, most_s: float = 1.5, mode: str | None = None) -> "subprocess.Popen[bytes]":
-        """Start tuning, and return up to so long after caps were set; the controller."""
-        self.start(mode or rng.choice(("run", "attach")))
-        self.until_capped()
-        time.sleep(rng.uniform(0.0, most_s))
-        assert self.controller is not None
-        return self.controller
 
     def back(self, result: Outcome, since_s: float, within_s: float) -> Outcome:
         """How all limits come back from a moment on, also where caps are set again soon."""
@@ -358,24 +356,14 @@ class UserScene(Scene):
 
     def tuned(self, result: Outcome) -> Outcome:
         """Once it has tuned to its end: it may not have failed, and the limits stay as they were found."""
-        status = self.ended_with()
-        harmed = None if status == 0 else f"autocap ended with {status}"
+        harmed = self.failure(0)
         changed = result.changed or difference(ARRIVALS_MW, self.limits_mw())
         return ended(self, replace(result, harmed=harmed, changed=changed))
 
 
-def injected_into_job(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
-    """The outcome of one injection into a job of so many iterations, 0.11 s each; `None` where it ended before."""
-    rng = Random(f"{kind} {seed}")
-    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
-        Path(name).chmod(0o755)
-        with UserScene(Path(name) / "job", iterations) as scene, scene.served:
-            result = carried_out(JOB_KINDS[kind], scene, rng, Outcome(kind=kind, seed=seed))
-            if result is None:
-                return None
-            faults = [line for line in scene.served.log() if "internal fault" in line or "Traceback" in line]
-            silent = faults[0] if faults else result.silent
-            return replace(result, silent=silent, said=(*scene.served.log()[-4:], *scene.said()))
+def injected_into_job(kind: str, seed: int) -> Outcome | None:
+    """The outcome of one injection into a job; `None` where it ended before."""
+    return inject_into(JOB_KINDS[kind], kind, seed, lambda folder: UserScene(folder / "job", ITERATIONS))
 
 
 def _undisturbed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
@@ -387,7 +375,6 @@ def _undisturbed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
 def _controller_killed(scene: UserScene, rng: Random, result: Outcome) -> Outcome:
     scene.start(rng.choice(("run", "attach")))
     random_moment(scene, rng)
-    assert scene.controller is not None
     since_s = scene.now_s()
     scene.controller.kill()
     scene.controller.wait()
@@ -404,7 +391,7 @@ def _controller_stopped(scene: UserScene, rng: Random, result: Outcome) -> Outco
     """SIGSTOP for a while, after which it tunes on."""
     controller, since_s = scene.capped(rng, 0.5, "attach"), scene.now_s()
     controller.send_signal(signal.SIGSTOP)
-    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    result = scene.back(result, since_s, HUNG_BACK_WITHIN_S + LOOKED_AT_S)
     time.sleep(rng.uniform(0.0, 1.0))
     controller.send_signal(signal.SIGCONT)
     return scene.tuned(result)
@@ -418,7 +405,7 @@ def _everything_of_the_user(scene: UserScene, rng: Random, result: Outcome) -> O
     if job is not None:
         send(job.pid, signal.SIGKILL)
     result = scene.back(result, since_s, HUNG_BACK_WITHIN_S)
-    waited(scene.are_back, _LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
+    waited(scene.are_back, LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
     return replace(result, changed=result.changed or difference(ARRIVALS_MW, scene.limits_mw()))
 
 

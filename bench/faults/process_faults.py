@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,10 +26,12 @@ from bench.faults.scene import (
     BACK_WITHIN_S,
     CHANGES,
     HUNG_BACK_WITHIN_S,
+    ITERATIONS,
+    LOOKED_AT_S,
     Missed,
     Scene,
-    carried_out,
     ended,
+    inject_into,
     kill,
     put_back,
     random_moment,
@@ -46,14 +47,10 @@ def no_journal(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         scene.state_dir.write_text("in the way")
         mode = rng.choice(("attach", "run"))
         scene.start(mode)
-        status = scene.ended_with()
-        right = 1 if mode == "attach" else 0
-        harmed = None if status == right else f"{mode} ended with {status}"
+        harmed = scene.failure(1 if mode == "attach" else 0, what=mode)
         scene.state_dir.unlink()
         return ended(scene, replace(result, harmed=harmed), "state directory .* cannot be used")
-    scene.start("attach")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 3.0))
+    scene.capped(rng, 3.0, "attach")
     if scene.has_ended():
         raise Missed
     shutil.rmtree(scene.state_dir, ignore_errors=True)
@@ -67,13 +64,11 @@ def no_journal(scene: Scene, rng: Random, result: Outcome) -> Outcome:
 def full(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """The run directory takes no more than so many bytes a file, from some moment on."""
     scene.start("attach", "--sample-hz", "100")
-    assert scene.controller is not None
     pid = scene.controller.pid
     time.sleep(rng.uniform(0.5, 10.0))
     if not scene.has_ended():
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_TOLERATED_BYTES, _TOLERATED_BYTES))
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"attach ended with {status}"
+    harmed = scene.failure(0, what="attach")
     return ended(scene, replace(result, harmed=harmed), "cannot be written")
 
 
@@ -115,7 +110,6 @@ def stale(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.start("attach")
     scene.until(lambda: bool(scene.said()), "it has settled what it found")
     random_moment(scene, rng)
-    assert scene.controller is not None
     scene.controller.terminate()
     scene.ended_with()
     return ended(scene, replace(result, changed=difference(ARRIVALS_MW, scene.limits_mw())), pattern)
@@ -130,11 +124,7 @@ _METER = "trap '' TERM PIPE; while :; do echo 321; sleep 0.2; done"
 
 def no_descriptors(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """From some moment on no further file can be opened; then, perhaps, the watchdog or the controller is killed."""
-    scene.start(rng.choice(("attach", "run")))
-    scene.until_capped()
-    assert scene.controller is not None
-    pid = scene.controller.pid
-    time.sleep(rng.uniform(0.0, 1.0))
+    pid = scene.capped(rng, 1.0, rng.choice(("attach", "run"))).pid
     used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
     lowest = next(number for number in range(len(used) + 1) if number not in used)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, lowest))
@@ -153,9 +143,7 @@ def no_descriptors(scene: Scene, rng: Random, result: Outcome) -> Outcome:
 
 def state_directory_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """The state directory is removed, renamed or replaced while caps are set; then the controller dies or hangs."""
-    scene.start("attach")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.0))
+    scene.capped(rng, 1.0, "attach")
     away = scene.folder / "away"
     how = rng.choice(("removed", "renamed", "replaced", "emptied", "linked"))
     if how == "emptied":
@@ -169,7 +157,6 @@ def state_directory_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         scene.state_dir.mkdir(mode=0o700)
     elif how == "linked":
         scene.state_dir.symlink_to(away)
-    assert scene.controller is not None
     scene.controller.send_signal(signal.SIGKILL if rng.random() < 0.7 else signal.SIGSTOP)
     changed, back_s = put_back(scene, within_s=2.05)
     scene.controller.kill()
@@ -216,8 +203,7 @@ def starved(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         time.sleep(rng.uniform(*_STARVED_S))
         if rng.random() < 0.3:
             return kill(scene, result)
-    status = scene.ended_with()
-    harmed = None if status == 0 else f"autocap ended with {status}"
+    harmed = scene.failure(0)
     if any("internal fault" in text for text in scene.said()):
         harmed = "an internal fault"
     return ended(scene, replace(result, harmed=harmed))
@@ -240,25 +226,15 @@ def _burning() -> Iterator[None]:
             burner.wait()
 
 
-_LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
-_ITERATIONS = 300
 _UNKNOWN, _HANGS_S = 999, 6.0  # NVML_ERROR_UNKNOWN, and how long calls take of which GSP firmware answers none
 _OTHER_MW = 215_432
 _REPLACED_S = 2.0  # a watchdog that was stopped, by then
 STARVING = "starved of CPU time"  # disturbs whatever else runs
 
 
-def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
-    """The outcome of one injection into a job of so many iterations, 0.11 s each; `None` where it ended before."""
-    rng = Random(f"{kind} {seed}")
-    with (
-        tempfile.TemporaryDirectory(prefix="autocap-faults-") as beside,
-        Scene(Path(beside) / "job", iterations) as scene,
-    ):
-        result = carried_out(KINDS[kind], scene, rng, Outcome(kind=kind, seed=seed))
-        if result is None:
-            return None
-        return replace(result, said=scene.said())
+def injected(kind: str, seed: int, iterations: int = ITERATIONS) -> Outcome | None:
+    """The outcome of one injection into a job of so many iterations; `None` where it ended before."""
+    return inject_into(KINDS[kind], kind, seed, lambda folder: Scene(folder / "job", iterations))
 
 
 # What happens, and what must come of it.
@@ -273,9 +249,7 @@ def _killed(scene: Scene, rng: Random, result: Outcome) -> Outcome:
 
 def _killed_capped(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """SIGKILL while caps are set, for the time until they are back."""
-    scene.start("run")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
+    scene.capped(rng, mode="run")
     return kill(scene, result)
 
 
@@ -283,18 +257,15 @@ def _hanging_driver(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """Every call about one of two cards takes 6 s and fails, as when its firmware does not answer, and autocap is
     killed, stopped or to end: the other card's limit is back in time."""
     gpu, signum = rng.randrange(2), rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
-    scene.start("attach" if signum is signal.SIGTERM else "run")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
+    scene.capped(rng, mode="attach" if signum is signal.SIGTERM else "run")
     hang = Fault(code=_UNKNOWN, gpu=gpu, times=None, delay_s=_HANGS_S)
-    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(hang,))))
+    scene.become(faults=(hang,))
     time.sleep(rng.uniform(0.0, 1.0))
     other, began_s = 1 - gpu, time.monotonic()
-    assert scene.controller is not None
     send(scene.controller.pid, signum)
     scene.until(lambda: scene.limits_mw()[other] == ARRIVALS_MW[other], "the other card's limit is back", 10.0)
     back_s = time.monotonic() - began_s
-    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+    scene.become(faults=())
     scene.until(lambda: scene.limits_mw()[gpu] == ARRIVALS_MW[gpu], "the limit is back", 10.0)
     if signum is signal.SIGSTOP:
         scene.controller.kill()
@@ -309,13 +280,12 @@ def _hanging_set(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     gpu, signum = rng.randrange(2), rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGSTOP))
     name = "nvmlDeviceSetPowerManagementLimit"
     hang = Fault(code=0, function=name, gpu=gpu, times=None, after=1, delay_s=_HANGS_S)  # the first rehearses
-    scene.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(hang,))))
+    scene.become(faults=(hang,))
     scene.start("run")
     other = 1 - gpu
     scene.until(lambda: scene.limits_mw()[other] != ARRIVALS_MW[other], "the other card has its cap", 60.0)
     time.sleep(rng.uniform(0.0, 3.0))
     controller, job, began_s = scene.controller, scene.job, time.monotonic()
-    assert controller is not None
     assert job is not None
     send(controller.pid, signum)
     scene.until(lambda: scene.limits_mw()[other] == ARRIVALS_MW[other], "the other card's limit is back", 20.0)
@@ -340,15 +310,8 @@ def _killed_in_steps(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     from a set until what the cards make of it was seen, or after that."""
     lag_s, share = rng.choice((0.0, rng.uniform(0.0, 0.03), rng.uniform(0.03, 0.8))), rng.choice((0.0, 0.0, 0.2))
     steps = Steps(step_mw=25_000, lag_s=lag_s, way=rng.choice(list(Way)), untouched_mw=ARRIVALS_MW)
-    scene.board.update(
-        lambda state: replace(
-            state,
-            machine=replace(
-                state.machine,
-                cards=tuple(replace(card, steps=steps, ignored_share=share) for card in state.machine.cards),
-            ),
-        )
-    )
+    cards = scene.board.read().machine.cards
+    scene.become(cards=tuple(replace(card, steps=steps, ignored_share=share) for card in cards))
     scene.start(rng.choice(("run", "attach")))
     scene.until_capped()
     time.sleep(rng.uniform(0.0, 0.1) if rng.random() < 0.5 else rng.uniform(0.0, 4.0))
@@ -361,7 +324,6 @@ def _left(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Outcome]
     def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         scene.start("attach")
         random_moment(scene, rng)
-        assert scene.controller is not None
         scene.controller.send_signal(signum)
         status = scene.ended_with()
         changed = difference(ARRIVALS_MW, scene.limits_mw())  # at once
@@ -380,7 +342,6 @@ def _forwarded(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Out
         scene.start("run")
         scene.until(scene.computes, "the job computes")
         random_moment(scene, rng)
-        assert scene.controller is not None
         ended_before = scene.has_ended()
         scene.controller.send_signal(signum)
         status = scene.ended_with()
@@ -399,9 +360,8 @@ def _hung(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.start("attach")
     scene.until(lambda: scene.changes(3 + rng.randrange(CHANGES - 3)), "a cap is set")
     time.sleep(rng.uniform(0.0, 0.1))
-    assert scene.controller is not None
     scene.controller.send_signal(signal.SIGSTOP)
-    changed, back_s = put_back(scene, within_s=HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    changed, back_s = put_back(scene, within_s=HUNG_BACK_WITHIN_S + LOOKED_AT_S)
     time.sleep(rng.uniform(0.0, 1.0))
     scene.controller.send_signal(signal.SIGCONT)
     scene.until(lambda: "stopped for a while" in "\n".join(scene.said()) or scene.has_ended(), "it goes on")
@@ -422,10 +382,8 @@ def _job_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     random_moment(scene, rng)
     if job is not None and job.is_alive():
         send(job.pid, signal.SIGKILL)
-    status = scene.ended_with()
+    harmed = scene.failure(*((0, 1) if mode == "attach" else (137, 0)), what=mode)
     changed = difference(ARRIVALS_MW, scene.limits_mw())
-    right = (0, 1) if mode == "attach" else (137, 0)
-    harmed = None if status in right else f"{mode} ended with {status}"
     pattern = "the job ended|has ended|there is no process|no GPU|untuned|hidden"
     return replace(result, harmed=harmed, changed=changed, silent=silence(scene.said(), pattern))
 
@@ -437,7 +395,6 @@ def _other_tool(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     time.sleep(rng.uniform(0.4, 1.5))  # past our own set
     scene.board.request(1, _OTHER_MW)
     time.sleep(rng.uniform(0.0, 1.0))
-    assert scene.controller is not None
     killed = rng.random() < 0.5
     scene.controller.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
     scene.ended_with()

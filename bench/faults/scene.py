@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,8 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from autocap.job.processes import ProcessId, identify
 from autocap.testing.nvml import FileBoard, environment, machine, plain
@@ -95,6 +95,8 @@ class Boards:
 
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
+LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
+ITERATIONS = 300  # of a job, 0.11 s each
 _PLAYER = ("-m", "autocap.testing.nvml.player", "--lines")
 # Not from the directory it is started in: under sudo that is the user's, and its modules would be root's code.
 _AUTOCAP = ("-P", "-m", "autocap")
@@ -108,19 +110,35 @@ class Missed(Exception):
     """The job had ended before the fault was injected."""
 
 
-S = TypeVar("S")
+class Injected(Protocol):
+    """What faults are injected into: a context manager that leaves no process behind."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def told(self, result: Outcome) -> Outcome:
+        """What came of an injection, with what was said and seen at its end."""
 
 
-def carried_out(
-    inject: Callable[[S, Random, Outcome], Outcome], scene: S, rng: Random, result: Outcome
-) -> Outcome | None:
-    """What an injection into a scene came to; `None` where the job had ended before. result: so far."""
-    try:
-        return inject(scene, rng, result)
-    except Missed:
-        return None
-    except Late as error:
-        return replace(result, hung=str(error))
+S = TypeVar("S", bound=Injected)
+Inject = Callable[[S, Random, Outcome], Outcome]
+
+
+def inject_into(inject: Inject[S], kind: str, seed: int, scene_in: Callable[[Path], S]) -> Outcome | None:
+    """The outcome of one injection into a scene of its own; `None` where the job had ended before. scene_in: makes it,
+    in a folder that everybody may enter."""
+    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
+        Path(name).chmod(0o755)
+        with scene_in(Path(name)) as scene:
+            result = Outcome(kind=kind, seed=seed)
+            try:
+                result = inject(scene, Random(f"{kind} {seed}"), result)
+            except Missed:
+                return None
+            except Late as error:
+                result = replace(result, hung=str(error))
+            return scene.told(result)
 
 
 class Scene(Boards):
@@ -143,19 +161,22 @@ class Scene(Boards):
         # Where a file may hold a few bytes only, a compiled module would be cut short, and every later run would fail.
         own = {"PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
         self.env = environment(folder / "machine.json", plain() | own)
-        self.controller: subprocess.Popen[bytes] | None = None
+        self._controller: subprocess.Popen[bytes] | None = None
         self._own_job: subprocess.Popen[bytes] | None = None
         self._job: ProcessId | None = None  # once it was seen
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
+
+    def told(self, result: Outcome) -> Outcome:
+        return replace(result, said=self.said())
 
     def close(self) -> None:
         """Kill what is left. A watchdog leaves by itself, with its controller."""
-        for process in (self.controller, self._own_job):
+        for process in (self._controller, self._own_job):
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
@@ -187,7 +208,7 @@ class Scene(Boards):
         else:
             argv = ["run", "--progress", "steps", "--gpus", "0,1", *_SEARCH, *out, *words, "--", *command]
         with open(self.folder / "out", "ab") as printed, open(self.folder / "err", "ab") as errors:
-            self.controller = subprocess.Popen(
+            self._controller = subprocess.Popen(
                 [self.python, *_AUTOCAP, *argv],
                 cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
                 start_new_session=True, preexec_fn=prepare, **self.rights,
@@ -210,7 +231,24 @@ class Scene(Boards):
             cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
 
+    def capped(self, rng: Random, most_s: float = 1.5, mode: str | None = None) -> "subprocess.Popen[bytes]":
+        """Start tuning, and return up to so long after caps were set; the controller. Raises Missed."""
+        self.start(mode or rng.choice(("run", "attach")))
+        self.until_capped()
+        time.sleep(rng.uniform(0.0, most_s))
+        return self.controller
+
+    def become(self, **changes: object) -> None:
+        """Let the machine be another from now on."""
+        self.board.update(lambda state: replace(state, machine=replace(state.machine, **changes)))  # type: ignore[arg-type]
+
     # Looking.
+
+    @property
+    def controller(self) -> "subprocess.Popen[bytes]":
+        """Which was started."""
+        assert self._controller is not None
+        return self._controller
 
     @property
     def job(self) -> ProcessId | None:
@@ -248,7 +286,7 @@ class Scene(Boards):
             raise Missed
 
     def has_ended(self) -> bool:
-        return self.controller is not None and self.controller.poll() is not None
+        return self._controller is not None and self._controller.poll() is not None
 
     def changes(self, count: int) -> bool:
         """Whether that many limits were set, or nothing more is to come."""
@@ -257,8 +295,12 @@ class Scene(Boards):
     def ended_with(self) -> int:
         """The controller's status, once it has ended. Raises Late."""
         self.until(self.has_ended, "the controller ends", _CHILD_ENDS_S)
-        assert self.controller is not None
         return self.controller.returncode
+
+    def failure(self, *right: int, what: str = "autocap") -> str | None:
+        """Once the controller has ended: that its status is none of the right ones. Raises Late."""
+        status = self.ended_with()
+        return None if status in right else f"{what} ended with {status}"
 
     def harm(self) -> str | None:
         """Wait for the job's end; what is wrong with it, `None` also where none was started. Raises Late."""
@@ -277,7 +319,6 @@ class Scene(Boards):
 
     def guards(self) -> Sequence[int]:
         """PIDs of whoever sets limits: the controller."""
-        assert self.controller is not None
         return [self.controller.pid]
 
 
@@ -303,7 +344,6 @@ def send(pid: int, signum: int) -> None:
 
 def kill(scene: Scene, result: Outcome) -> Outcome:
     """SIGKILL to the controller, and what must come of it."""
-    assert scene.controller is not None
     scene.controller.kill()
     scene.controller.wait()
     changed, back_s = put_back(scene, within_s=BACK_WITHIN_S)

@@ -205,7 +205,7 @@ MANNERS: dict[str, Change] = {
     "a driver that is reloaded": lambda one, rng: _with(one, reloads=(rng.uniform(40, 300),)),
 }
 # That a container may not ask (MIG: even memory); those without which nothing can be tuned are another matter.
-GETTERS = (
+GETTERS: tuple[str, ...] = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",

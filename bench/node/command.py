@@ -1,6 +1,6 @@
 """python -m bench node: the whole machine's energy, on the node of Koszczał et al. 2023.
 
-The model of the node (bench/koszczal.py) is tuned in virtual time by the real controller, which sees the GPUs' own
+The model of the node (koszczal.py) is tuned in virtual time by the real controller, which sees the GPUs' own
 sensors, the step counter, and a wall meter on the whole node. A sweep over all caps gives the best cap by each metric;
 then each metric is searched for as a user would have it.
 """
