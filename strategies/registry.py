@@ -15,9 +15,9 @@ from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.base import StrategyLike
+from autocap.strategies.checked import SHAPE, complaints
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Needs, OptionScalar, needs_of, options_of
-from autocap.strategies.shape import SHAPE, complaints
 from autocap.text import did_you_mean
 
 _COMPARED = ("depo-linear", "depo-golden", "gpoeo", "zeus-scan")  # how other tools search: no choice of a user's

@@ -21,7 +21,7 @@ from statistics import median
 
 from autocap.job.processes import ProcessId, spent_ticks
 from autocap.testing.nvml import FileBoard
-from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s
+from autocap.testing.nvml.install import COST_VARIABLE, emulated_s
 from bench.cluster import processes, runs, up
 from bench.cluster.deaths import AGENT, RELAY
 from bench.cluster.jobs import ahead_s

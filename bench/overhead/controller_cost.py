@@ -16,7 +16,7 @@ from autocap.runlog.columns import read_samples
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, EventTail
 from autocap.testing.nvml import FileBoard, environment, machine, plain
-from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s, spent_s
+from autocap.testing.nvml.install import COST_VARIABLE, emulated_s, spent_s
 from bench.common import until
 
 _AFTER_S = 12.0  # the job begins so long after its process: what waiting costs

@@ -22,7 +22,7 @@ from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import deaf
 from tests.controller.test_doubts import Silent
 from tests.doubles.feeds import measurement, samples, trial_of
-from tests.doubles.outcomes import announced, caps_set, held_at, states, warnings
+from tests.doubles.logs import announced, caps_set, held_at, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 FOUND_W = 260.0

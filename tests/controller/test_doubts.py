@@ -23,8 +23,7 @@ from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.logs import STARTED
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import STARTED, announced, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 JOB = SimulatedJob(profile=RESNET50, jitter=0.002)

@@ -25,8 +25,7 @@ from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import Outcome, exact, tune
 from tests.controller.test_deciding_again import Second
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.logs import in_full
-from tests.doubles.outcomes import announced, states
+from tests.doubles.logs import announced, in_full, states
 
 EDS = TuneConfig(metric=Metric(name="eds", k=2.0))
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")

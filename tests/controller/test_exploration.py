@@ -22,7 +22,7 @@ from autocap.testing.simulated.node import SimulatedNode, Spell
 from bench.simulation.jobs import Outcome, exact, tune
 from tests.controller.test_doubts import Noting
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -21,7 +21,7 @@ from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.doubles.feeds import measurement, metered, samples, trial_of
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY, EDP = Metric(name="energy"), Metric(name="edp")

@@ -23,7 +23,7 @@ from bench.prices.policy import Job, TwoValleys, reference, swinging
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import deaf
 from tests.doubles.feeds import samples
-from tests.doubles.outcomes import announced, held_at, states, warnings
+from tests.doubles.logs import announced, held_at, states, warnings
 
 VGG19 = profiles.load("tesla-v100/vgg19")
 FOUND_W = 300.0

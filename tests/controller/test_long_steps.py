@@ -17,7 +17,7 @@ from autocap.records import TrialState
 from autocap.testing.simulated.job import Episode, SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced, caps_set, states, warnings
+from tests.doubles.logs import announced, caps_set, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -17,7 +17,7 @@ from autocap.records import Measurement, NodeReading, TrialState
 from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 PROFILE = profiles.load("quadro-rtx-6000/vgg19")
 ENERGY = TuneConfig(metric=Metric(name="energy"))

@@ -20,7 +20,7 @@ from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ALEXNET = profiles.load("tesla-v100/alexnet")

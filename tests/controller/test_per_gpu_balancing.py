@@ -27,7 +27,7 @@ from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
 from tests.doubles.feeds import Meter, measurement, samples
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

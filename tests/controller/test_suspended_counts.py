@@ -25,7 +25,7 @@ from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import tune
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 from tests.doubles.feeds import Meter, measurement
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

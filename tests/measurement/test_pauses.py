@@ -14,7 +14,7 @@ from autocap.records import Reading, Sample, StepReading, TrialState
 from autocap.testing.simulated.job import Episode, SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode, Spell
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -13,7 +13,7 @@ from autocap.records import Reading, Sample
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import warnings
+from tests.doubles.logs import warnings
 
 SENSOR = PRESETS["a100"].info()
 

@@ -23,7 +23,7 @@ from autocap.testing.simulated.job import Episode, SimulatedJob, WorkloadChange
 from autocap.testing.simulated.node import SimulatedNode, Spell
 from bench.simulation.clock import Starvation
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 EDS = Metric(name="eds", k=2.0)
 

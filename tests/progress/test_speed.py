@@ -18,7 +18,7 @@ from autocap.strategies.findings import find_out
 from autocap.testing.simulated.job import Episode, SimulatedJob
 from bench.simulation.jobs import Outcome, true_costs, tune
 from tests.doubles.feeds import measurement
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 HOST_SHARES = (0.0, 0.1, 0.2, 0.27, 0.3, 0.4)  # of the time at the limit found on arrival
 ENERGY = Metric(name="energy")

@@ -9,7 +9,7 @@ from autocap.reports.wording.events import Wording
 from autocap.reports.wording.granted import remarks
 from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"))
 

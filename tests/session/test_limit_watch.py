@@ -16,7 +16,7 @@ from autocap.session.limit_watch import LimitWatch
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 GPUS = tuple(GpuInfo(index=i, uuid=f"GPU-{i}", name="H100", cap_range=RANGE) for i in range(2))

@@ -13,14 +13,13 @@ from autocap.metrics import Metric
 from autocap.strategies import Needs, Strategy
 from autocap.strategies.bandit import Bandit
 from autocap.strategies.bayesian import Bayesian
-from autocap.strategies.checked import CheckedStrategy
+from autocap.strategies.checked import CheckedStrategy, complaints
 from autocap.strategies.fixed import Fixed
 from autocap.strategies.golden import Golden
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
 from autocap.strategies.options import needs_of
 from autocap.strategies.registry import find, option_values, require_knob, required_caps
-from autocap.strategies.shape import complaints
 from autocap.testing.curves import LEVEL, LEVELS, MODE, MODES, OF_LEVELS, OF_MODES, MadeUpCurve, measured, trial_of
 from tests.doubles.searches import built, searched
 

@@ -14,7 +14,7 @@ from autocap.plugins.fleet.openadr.vtn import Answer
 from autocap.plugins.fleet.openadr.watching import Said, Watched
 from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, StandInVtn, event
-from tests.doubles.children import children
+from tests.doubles.jobs import children
 
 T0 = 1_769_875_200.0
 AT = "2026-01-31T16:00:00Z"
