@@ -64,13 +64,6 @@ _OURS = {
         "bandit": "autocap.strategies.bandit:Bandit",
         "fixed": "autocap.strategies.fixed:Fixed",
     },
-    # How other tools search: strategies to compare with, which no help names.
-    "comparisons": {
-        "depo-linear": "autocap.strategies.baselines:DepoLinear",
-        "depo-golden": "autocap.strategies.baselines:DepoGolden",
-        "gpoeo": "autocap.strategies.baselines:Gpoeo",
-        "zeus-scan": "autocap.strategies.baselines:ZeusScan",
-    },
     # What the events of a run's log are, beside those of autocap.events.
     "events": {"budget": f"{_FLEET}.events", "recur": f"{_RECUR}.events"},
     # Where the job of `run` and `attach` is, beside this machine.

@@ -30,25 +30,25 @@ import numpy as np
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.plugins.fleet.config import Policy
 from autocap.runlog.event_log import line_of
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.budget.live import Manager
 from bench.cluster.network import Network
 from bench.cluster.virtual import CountingLog, on_nodes
 from bench.period import jobs as period_jobs
 from bench.prices.live import followed
-from bench.prices.values import swinging
-from bench.recurring.play import Case as Recurring
-from bench.recurring.play import play as recurrences
+from bench.prices.policy import swinging
+from bench.recurring.rules import Case as Recurring
+from bench.recurring.rules import play as recurrences
 from bench.recurring.workloads import prices, workloads
-from bench.scenarios import cases as scenarios
 from bench.scenarios import noisy
+from bench.scenarios import runs as scenarios
 from bench.simulation.jobs import Log, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 Lines = list[dict[str, Value]]

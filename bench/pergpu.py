@@ -14,15 +14,15 @@ import numpy as np
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.records import Measurement
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.common import add_seeds, played, seeds_of
 from bench.simulation.jobs import certain, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 
 _SETTLE_S, _TRUTH_S = 10.0, 60.0
 _SHARE, _SLOWER_PCT, _WORSE_PCT = 0.9, 0.3, 0.3  # what is promised

@@ -17,12 +17,13 @@ from pathlib import Path
 from autocap.errors import UsageError
 from autocap.records import Measurement
 from autocap.reports.summary.record import ChosenSummary, DeviceSummary, Totals, VersusBaseline
-from autocap.strategies import registry
 from autocap.strategies.options import options_of
 from autocap.wire.codec import decode
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
 from bench.common import markdown
+from bench.simulation.jobs import COMPARISONS, every
+from bench.simulation.jobs import find as strategy_named
 
 _EPOCH_SAMPLES = 32_000
 _HEADINGS = (
@@ -87,7 +88,8 @@ def run(job: Job, arguments: argparse.Namespace) -> Finished:
     """Train one network through `autocap run`; its run directory stands beside the others in --out."""
     folder = arguments.out / f"{job.network}-{job.strategy.replace(':', '.')}"
     command = [sys.executable, "-m", "autocap", "run", "--json", "--no-memory", "--force", "--out", str(folder)]
-    command += ["--device", arguments.device, "--metric", arguments.metric, "--strategy", job.strategy]
+    command += ["--device", arguments.device, "--metric", arguments.metric]
+    command += ["--strategy", COMPARISONS.get(job.strategy, job.strategy)]
     command += [f"--k={arguments.k}"] if arguments.metric == "eds" else []
     command += [word for option in arguments.run_option for word in option.split()]
     command += ["--", sys.executable, "-m", "autocap.workloads", "train", job.network]
@@ -162,7 +164,7 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
     """Raises UsageError or WorkloadError for a name that nobody knows."""
     strategies = arguments.strategies.split(",") if arguments.strategies else _ready_strategies()
     for strategy in strategies:
-        registry.find(strategy)
+        strategy_named(strategy)
     networks = [find(name) for name in arguments.networks.split(",")]
     return [
         Job(network=network.name, strategy=strategy, batch_size=arguments.batch_size or network.batch_size)
@@ -172,8 +174,8 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
 
 
 def _ready_strategies() -> list[str]:
-    """The built-in strategies that need no option."""
-    factories = {name: registry.find(name) for name in registry.BUILTIN}
+    """Those that need no option."""
+    factories = {name: strategy_named(name) for name in every()}
     return [name for name, factory in factories.items() if not any(option.required for option in options_of(factory))]
 
 

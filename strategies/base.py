@@ -22,10 +22,9 @@ import numpy as np
 from autocap.errors import StrategyError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, Trial, TrialLength, TrialState
-from autocap.strategies.findings import Finding, find_out
+from autocap.strategies.findings import Finding, find_out, smooth
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Needs, Option, OptionScalar
-from autocap.strategies.smoothing import smooth
 
 STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
 _WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of the grid's width

@@ -15,12 +15,12 @@ from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.base import StrategyLike
+from autocap.strategies.checked import SHAPE, complaints
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Needs, OptionScalar, needs_of, options_of
-from autocap.strategies.shape import SHAPE, complaints
 from autocap.text import did_you_mean
 
-BUILTIN = registry.ours("strategies") | registry.ours("comparisons")
+_COMPARED = ("depo-linear", "depo-golden", "gpoeo", "zeus-scan")  # how other tools search: no choice of a user's
 _BEYOND = {  # why a knob is not what a strategy needs, by what that is
     Needs.POWER_LIMIT: "strategy {name} reckons in watts, and the knob {knob} is no power limit",
     Needs.ORDERED: "strategy {name} goes by the order of settings, and those of the knob {knob} have none",
@@ -53,13 +53,13 @@ def find(name: str) -> StrategyFactory:
         with _current_directory():
             return _imported(name)
     try:
-        where = BUILTIN[name] if name in BUILTIN else registry.where("strategies", name)
+        where = registry.where("strategies", name)
     except KeyError:
         known = [*registry.ours("strategies"), *sorted(registry.plugged_in("strategies"))]
-        raise UsageError(
-            f"unknown strategy '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}, or "
-            "package.module:Class"
-        ) from None
+        wrong = f"unknown strategy '{name}'{did_you_mean(name, known)}"
+        if name in _COMPARED:
+            wrong = f"strategy '{name}' is there to compare with, in `python -m bench strategies` of a checkout"
+        raise UsageError(f"{wrong}; choose one of {', '.join(known)}, or package.module:Class") from None
     return _imported(where)
 
 

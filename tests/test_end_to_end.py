@@ -3,8 +3,8 @@
 import numpy as np
 
 from autocap.config import TuneConfig
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import regret_pct, seed_profiles, tune
 
 EDS = TuneConfig(metric=Metric(name="eds", k=2.0))

@@ -49,7 +49,7 @@ GONE = set() if (ROOT / "autocap/plugins").is_dir() else {"plugins"}  # where so
 # Of these, no folder imports another one of the same room.
 APART = {
     "plugins": {"fleet", "grid", "recur", "trackers"},
-    "devices": {"nvml", "rapl", "node", "emulated", "simulated"},
+    "devices": {"nvml", "rapl", "node", "emulated"},
     "progress": {"steps", "calls", "regex", "period"},
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.

@@ -13,11 +13,10 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
-from autocap.strategies.checked import CheckedStrategy
+from autocap.strategies.checked import CheckedStrategy, complaints
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import needs_of, options_of
 from autocap.strategies.registry import StrategyFactory, option_values
-from autocap.strategies.shape import complaints
 from autocap.testing.curves import (
     BUMPY,
     CLIFF,

@@ -16,12 +16,12 @@ from autocap.config import TuneConfig
 from autocap.controller import Controller
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve
 from autocap.records import CapRange, Prediction, StepReading
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import seed_profiles, tune
 from bench.strategies.curves import CapCurve
 

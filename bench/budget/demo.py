@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap.testing.nvml import FileBoard, environment, machine, plain
-from bench.faults.boards import Boards
-from bench.waiting import Late
+from bench.common import Late
+from bench.faults.scene import Boards
 
 PROFILES = ("quadro-rtx-6000/resnet50", "quadro-rtx-6000/alexnet")
 BUDGET_W, LESS_W = 380, 270

@@ -12,8 +12,6 @@ from autocap.controller import Controller
 from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.orders import Order
@@ -23,9 +21,10 @@ from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Sample, SensorInfo
 from autocap.session.caps import cap_grid
 from autocap.strategies import registry
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from bench.budget.curves import job_curve, seed_kinds
-from bench.simulation.jobs import Log, SimulatedActuator
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import Log, SimulatedActuator, new_strategy
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25

@@ -21,12 +21,12 @@ from statistics import median
 
 from autocap.job.processes import ProcessId, spent_ticks
 from autocap.testing.nvml import FileBoard
-from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s
+from autocap.testing.nvml.install import COST_VARIABLE, emulated_s
 from bench.cluster import processes, runs, up
-from bench.cluster.injection import AGENT, RELAY
+from bench.cluster.deaths import AGENT, RELAY
+from bench.cluster.jobs import ahead_s
 from bench.cluster.layout import Cluster
-from bench.cluster.truth import ahead_s
-from bench.waiting import Late, until
+from bench.common import Late, until
 
 _PROFILE = "quadro-rtx-6000/alexnet"
 _ITERATIONS = 100_000  # more than there is time for: the run is ended

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.cluster.layout import Cluster, ClusterError, found
+from bench.common import waited
 from bench.helper.served import Served
-from bench.waiting import waited
 
 _READY_S, _LOOK_S = 20.0, 0.05
 

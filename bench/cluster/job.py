@@ -18,7 +18,7 @@ import autocap
 from autocap.testing.nvml import STATE_VARIABLE, FileBoard
 from autocap.testing.nvml.install import shared_clock
 from autocap.testing.nvml.player import iterations as iterations_of
-from bench.waiting import waited
+from bench.common import waited
 
 _AFTER_S = 1.0  # from a rank's coming to the first iteration, in which the others see that it has come
 _WAIT_S = 120.0  # for the others

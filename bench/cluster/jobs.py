@@ -5,21 +5,144 @@ engine with the same cards spread over the nodes. What is compared is the truth 
 """
 
 import argparse
+import csv
+import gzip
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from autocap.metrics import DEFAULT_K
+from autocap.clock import VirtualClock
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.metrics import DEFAULT_K, Metric
+from autocap.records import Measurement
+from autocap.session.caps import cap_grid
 from autocap.testing.nvml import FileBoard
-from bench.cluster import boards, runs, up
-from bench.cluster.oracle import Oracle, oracle
-from bench.cluster.truth import Counted, counted, played
-from bench.common import add_json, add_seeds, seeds_of, write_json
-from bench.strategies.cases import metric_named
-from bench.waiting import Late
+from autocap.testing.nvml.install import shared_clock
+from autocap.testing.nvml.physics import Physics
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
+from bench.cluster import runs, up
+from bench.cluster.job import times_of
+from bench.common import Late, add_json, add_seeds, seeds_of, write_json
+from bench.pergpu import Case, truth
+from bench.simulation.jobs import certain
+from bench.strategies.curve_cases import metric_named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oracle:
+    """Of the cards of one cluster and one metric. found: at the limits found on arrival. best: at the best cap."""
+
+    case: Case
+    metric: Metric
+    found: Measurement
+    best: Measurement
+
+    def regret_pct(self, cap_w: float) -> float:
+        """How much worse a common cap is than the best one, percent."""
+        return self._worse_pct(truth(self.case, (cap_w,) * self.case.gpus))
+
+    def job_regret_pct(self, *, period_s: float, energy_j: float) -> float:
+        """How much worse a whole job was than all of it at the best cap, percent, by what it took per iteration."""
+        return self._worse_pct(certain(self.best.setting, period_s, energy_j))
+
+    def _worse_pct(self, one: Measurement) -> float:
+        best = self.metric.cost(self.best, self.found).value
+        return 100 * (self.metric.cost(one, self.found).value / best - 1)
+
+
+def oracle(profile: str, *, cards: int, spread: float, seed: int, metric: Metric) -> Oracle:
+    """The best cap of the grid that autocap searches, for cards as `whole_machine` has them."""
+    case = Case(metric=metric.name, seed=seed, profile=profile, gpus=cards, spread=spread, jitter=0.0)
+    job, node = SimulatedJob(profile=profiles.load(profile)), SimulatedNode(gpus=cards)
+    device = SimulatedDevice(VirtualClock(), job, node)
+    default_w = job.profile.cap_range.default_w
+    caps_w: Sequence[float] = cap_grid(TuneConfig(metric=metric), device.gpus, (default_w,) * cards)
+    found = truth(case, (default_w,) * cards)
+    costs = {one: metric.cost(one, found).value for one in (truth(case, (cap_w,) * cards) for cap_w in caps_w)}
+    return Oracle(case=case, metric=metric, found=found, best=min(costs, key=lambda one: costs[one]))
+
+
+_DIGIT_S = 1e-6  # of times in samples.csv.gz
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """ends_s: of the iterations, on the machines' clock. energy_j: of all cards over all of them, joules."""
+
+    start_s: float
+    ends_s: tuple[float, ...]
+    energy_j: float
+
+    @property
+    def period_s(self) -> float:
+        return (self.ends_s[-1] - self.start_s) / len(self.ends_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What autocap counted. total, seen: iterations in result.json, and those that it saw from the baseline on. off_s:
+    how far the time of a count lay outside of those at which the ranks counted that very iteration, at worst."""
+
+    total: float
+    seen: int
+    off_s: float
+
+
+def played(board: Path) -> Truth:
+    """A job that has ended. board: of any of its machines."""
+    file = FileBoard(board)
+    state = file.whole()[0]
+    assert state.start_s is not None  # it ran
+    physics = Physics(shared_clock(file))
+    physics.sync(state)
+    ends_s = physics.ends_s()
+    return Truth(start_s=state.start_s, ends_s=ends_s, energy_j=sum(physics.used_j(state.start_s, ends_s[-1])))
+
+
+def counted(out: Path, result: Mapping[str, Any], boards: Sequence[Path]) -> Counted:
+    """How a run counted the job. out: its run directory. boards: of all nodes."""
+    rows = _rows(out)
+    begun_s = next(state["start_s"] for state in result["states"] if state["name"] == "BASELINE")
+    first = max(steps for t_s, steps, _ in rows if t_s <= begun_s + _DIGIT_S)
+    fastest, slowest = ([ends(times) for times in _ranks(boards)] for ends in (min, max))
+    middle_s = median(ahead_s(out, boards))
+    off_s = [
+        max(fastest[steps - 1] - (step_s - middle_s), (step_s - middle_s) - slowest[steps - 1], 0.0)
+        for _, steps, step_s in rows
+        if steps
+    ]
+    return Counted(total=result["totals"]["iterations"], seen=rows[-1][1] - first, off_s=max(off_s))
+
+
+def ahead_s(out: Path, boards: Sequence[Path]) -> list[float]:
+    """By how much the run's clock was ahead of the ranks' by each count, in order; its own began at some other time."""
+    slowest = [max(times) for times in _ranks(boards)]
+    return sorted(step_s - slowest[steps - 1] for _, steps, step_s in _rows(out) if steps)
+
+
+def _ranks(boards: Sequence[Path]) -> list[tuple[float, ...]]:
+    """Of each iteration, when each rank counted it."""
+    ranks = [[float(line) for line in times_of(board).read_text().split()] for board in boards]
+    return list(zip(*ranks, strict=False))  # a job that was ended has ranks that were ahead
+
+
+def _rows(out: Path) -> list[tuple[float, int, float]]:
+    """When each sample with a count was taken, the count, and its time."""
+    with gzip.open(out / "samples.csv.gz", "rt") as file:
+        return [
+            (float(row["t_s"]), int(row["steps"]), float(row["step_t_s"]))
+            for row in csv.DictReader(file)
+            if row["steps"]
+        ]
+
 
 _ONE = "one node"
 _ENGINES = (_ONE, *sorted(up.ENGINES, reverse=True))
@@ -84,7 +207,7 @@ def _played(args: argparse.Namespace, where: str, seed: int) -> Row:
         job = ("--iterations", str(args.iterations))
         if where == _ONE:
             board = Path(folder, "machine.json")
-            boards.create([board], boards.whole_machine(args.profile, cards=cards, spread=args.spread, seed=seed))
+            up.create([board], up.whole_machine(args.profile, cards=cards, spread=args.spread, seed=seed))
             run = runs.on_one_node(board, out, options, job)
             return _row(run, where, seed, judge, [board])
         cluster = up.cluster_of(argparse.Namespace(**{**vars(args), "engine": where}), Path(folder, "c"))

@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 
 from autocap.testing.nvml import plain
-from autocap.testing.nvml.metered import COST_VARIABLE
+from autocap.testing.nvml.install import COST_VARIABLE
 from bench.cluster import processes
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
 

@@ -18,7 +18,7 @@ from autocap.wire.codec import decode
 from bench.cluster import processes, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster
-from bench.waiting import Late, until
+from bench.common import Late, until
 
 _ALLOCATE_S = 60.0
 _MARK = "PRETENDED_RUN"  # in the environment of every process of a run: its directory

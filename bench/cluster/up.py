@@ -1,19 +1,50 @@
-"""python -m bench cluster up, down and env."""
+"""python -m bench cluster up, down and env: the GPUs of a pretended cluster, a board a node, and its start and end."""
 
 import argparse
 import os
 import random
 import shutil
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from autocap.testing.nvml import FileBoard, plain
+from autocap.testing.nvml import FileBoard, Machine, machine, plain
 from autocap.testing.nvml.machine import Limits
-from bench.cluster import boards, helpers, networks, processes, ray_nodes, slurm
+from bench.cluster import helpers, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
+
+
+def whole_machine(
+    profile: str, *, cards: int, spread: float, seed: int, arrivals_mw: Sequence[int] | None = None
+) -> Machine:
+    """All cards of a cluster, as if they stood in one machine that idles until its job comes.
+
+    spread: relative standard deviation of their efficiency. seed: of what the cards are like, and of all noise.
+    arrivals_mw: as `machine` has them.
+    """
+    made = machine(profile, gpus=cards, arrivals_mw=arrivals_mw)
+    return replace(made, seed=seed, start_s=None, efficiency_spread=spread)
+
+
+def create(places: Sequence[Path], whole: Machine, limits: Limits = Limits.SETTABLE) -> list[FileBoard]:
+    """A board for every node, each with as many of the cards. limits: who may set them. Their time begins now, or is
+    that of those in whose place they come, as a helper has it that goes on: what it set would else be in force late."""
+    each = len(whole.cards) // len(places)
+    boards, origin_s = [], time.monotonic()
+    if places[0].exists():
+        origin_s = FileBoard(places[0]).read().origin_s
+    for number, place in enumerate(places):
+        cards = whole.cards[number * each : (number + 1) * each]
+        own = tuple(replace(card, minor_number=index, limits=limits) for index, card in enumerate(cards))
+        boards.append(FileBoard.create(place, replace(whole, cards=own)))
+    for board in boards:
+        board.update(lambda state: replace(state, origin_s=origin_s, nodes=tuple(map(str, places))))
+    return boards
+
 
 ENGINES = {"slurm": slurm, "ray": ray_nodes}
 _PORTS, _DRAWS = range(20_000, 32_000), 200  # below those that the system gives away
@@ -59,7 +90,7 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
         raise ClusterError(f"{args.nodes} nodes of {args.gpus} GPUs were asked for; a cluster has 1 or more of each")
     if args.helper and (os.geteuid() != 0 or args.engine != "slurm"):
         raise ClusterError("--helper was given; that needs root, whose helper it is, and --engine slurm")
-    if args.networks and (lacks := networks.missing() if args.engine == "slurm" else "Ray's nodes share one"):
+    if args.networks and (lacks := slurm.lacks_for_networks() if args.engine == "slurm" else "Ray's nodes share one"):
         raise ClusterError(f"--networks was given; {lacks}")
     return Cluster(
         engine=args.engine,
@@ -86,7 +117,7 @@ def start(cluster: Cluster) -> None:
     with ExitStack() as undo:
         undo.callback(_end, cluster)
         if cluster.networks:
-            networks.lay(cluster)
+            slurm.lay(cluster)
         if cluster.helper:
             helpers.start(cluster)
         engine.start(cluster)
@@ -100,10 +131,8 @@ def new_boards(cluster: Cluster, seed: int = 1, arrivals_mw: Sequence[int] | Non
     unless given.
     """
     cards = cluster.nodes * cluster.gpus
-    whole = boards.whole_machine(
-        cluster.profile, cards=cards, spread=cluster.spread, seed=seed, arrivals_mw=arrivals_mw
-    )
-    return boards.create(cluster.boards, whole, Limits.ROOTS if cluster.helper else Limits.SETTABLE)
+    whole = whole_machine(cluster.profile, cards=cards, spread=cluster.spread, seed=seed, arrivals_mw=arrivals_mw)
+    return create(cluster.boards, whole, Limits.ROOTS if cluster.helper else Limits.SETTABLE)
 
 
 def stop(cluster: Cluster) -> None:
@@ -115,7 +144,7 @@ def stop(cluster: Cluster) -> None:
 def _end(cluster: Cluster) -> None:
     processes.end(cluster)
     if cluster.networks:
-        networks.take_away(cluster)
+        slurm.take_away(cluster)
 
 
 @contextmanager

@@ -16,9 +16,6 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
@@ -30,6 +27,9 @@ from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, 
 from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
 from autocap.session.turning import settings_known
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.budget.live import controller_of
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel
 from bench.simulation.clock import EventClock

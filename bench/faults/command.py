@@ -3,14 +3,13 @@
 import argparse
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from statistics import median
 
-from bench.faults import helper_faults, helper_job_faults, injections, process_faults, sudo_faults, virtual_faults
-from bench.faults.outcome import Outcome
+from bench.faults import helper_faults, process_faults, sudo_faults, virtual_faults
+from bench.faults.outcome import Outcome, add_options, chosen, drawn, report
 
 _INJECTIONS, _KILLS = 500, 50
 _KILLS_KIND = "SIGKILL with a cap set"
@@ -20,24 +19,29 @@ _CROWD = 6  # of those that keep the processors busy, which are left to the end
 _ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
 _GROUPS = {
     "helper": tuple(helper_faults.KINDS),
-    "helper jobs": tuple(helper_job_faults.KINDS),
+    "helper jobs": tuple(helper_faults.JOB_KINDS),
     "sudo": tuple(sudo_faults.KINDS),
 }  # names of many kinds
-_MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults, sudo_faults)
+_INJECTED = {
+    **dict.fromkeys(virtual_faults.KINDS, virtual_faults.injected),
+    **dict.fromkeys(process_faults.KINDS, process_faults.injected),
+    **dict.fromkeys(helper_faults.KINDS, helper_faults.injected),
+    **dict.fromkeys(helper_faults.JOB_KINDS, helper_faults.injected_into_job),
+    **dict.fromkeys(sudo_faults.KINDS, sudo_faults.injected),
+}  # what injects each kind
 
 
 def main(argv: Sequence[str]) -> int:
     """Inject and print; 1 where a limit was left changed, a job harmed, something hung, or a message was missing."""
     parser = argparse.ArgumentParser(prog="python -m bench faults", description=__doc__)
-    injections.add_options(parser, _INJECTIONS)
+    add_options(parser, _INJECTIONS)
     parser.add_argument("--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, with a cap set")
     args = parser.parse_args(argv)
-    there = [kind for module in _MODULES for kind in module.KINDS]
-    kinds = injections.chosen(parser, args.kinds, there, groups=_GROUPS) if args.kinds else ()
+    kinds = chosen(parser, args.kinds, tuple(_INJECTED), groups=_GROUPS) if args.kinds else ()
     _be_quiet()
     began_s = time.monotonic()
     outcomes = full(args.injections, args.kills, args.seed, kinds)
-    return injections.report(outcomes, began_s, args.json, back=_backs, said=6)
+    return report(outcomes, began_s, args.json, back=_backs, said=6)
 
 
 def _backs(backs_s: dict[str, list[float]]) -> Iterator[str]:
@@ -49,22 +53,22 @@ def _backs(backs_s: dict[str, list[float]]) -> Iterator[str]:
 def full(count: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[Outcome]:
     """That many in all; with `kinds` only of those, as many of each. One that met nothing is drawn again."""
     if kinds:
-        drawn = injections.drawn(kinds, count, seed)
-        real = [one for one in drawn if one[0] not in virtual_faults.KINDS]
-        return _all([one for one in drawn if one[0] in virtual_faults.KINDS], real)
+        every = drawn(kinds, count, seed)
+        real = [one for one in every if one[0] not in virtual_faults.KINDS]
+        return _all([one for one in every if one[0] in virtual_faults.KINDS], real)
     kills = min(kills, count)
     others = round(_PROCESS_SHARE * (count - kills))
     of_processes = [*process_faults.KINDS, *sudo_faults.KINDS]
-    real = injections.drawn([kind for kind in of_processes if kind != _KILLS_KIND], others, seed)
+    real = drawn([kind for kind in of_processes if kind != _KILLS_KIND], others, seed)
     real += [(_KILLS_KIND, seed + number) for number in range(kills)]
-    return _all(injections.drawn(tuple(virtual_faults.KINDS), count - len(real), seed), real)
+    return _all(drawn(tuple(virtual_faults.KINDS), count - len(real), seed), real)
 
 
 def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) -> list[Outcome]:
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
-    busy = (process_faults.STARVING, f"sudo: {process_faults.STARVING}", *helper_faults.KINDS, *helper_job_faults.KINDS)
+    busy = (process_faults.STARVING, f"sudo: {process_faults.STARVING}", *helper_faults.KINDS, *helper_faults.JOB_KINDS)
     for at_once, is_busy in ((_AT_ONCE, False), (_CROWD, True)):
         with ThreadPoolExecutor(at_once) as threads:
             outcomes += _gathered(threads, [one for one in real if (one[0] in busy) is is_busy])
@@ -77,10 +81,9 @@ def _be_quiet() -> None:
 
 def _met(kind: str, seed: int) -> Outcome:
     """The outcome of the first of some seeds whose fault a job lived to meet."""
-    injected = next(module.injected for module in _MODULES if kind in module.KINDS)
     for attempt in range(_ATTEMPTS):
         number = seed + attempt * _NEXT_SEED
-        outcome: Outcome | None = injected(kind, number)
+        outcome = _INJECTED[kind](kind, number)
         if outcome is not None:
             return outcome
     return Outcome(kind=kind, seed=seed, hung=f"{_ATTEMPTS} jobs in a row ended before the fault")
@@ -89,7 +92,3 @@ def _met(kind: str, seed: int) -> Outcome:
 def _gathered(pool: Executor, drawn: Sequence[tuple[str, int]]) -> list[Outcome]:
     running: list[Future[Outcome]] = [pool.submit(_met, kind, seed) for kind, seed in drawn]
     return [one.result() for one in running]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

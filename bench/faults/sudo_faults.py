@@ -1,28 +1,87 @@
-"""Faults by a second user: what somebody who may type `sudo autocap`, and no more, does to gain from it."""
+"""Faults by a second user: what somebody who may type `sudo autocap`, and no more, does to gain from it. We are root,
+and sudo's variables name them."""
 
 import os
 import signal
 import stat
-import tempfile
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from bench.faults import process_faults
-from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, ended, put_back, random_moment, send
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
-from bench.faults.sudo_scene import SudoScene
-from bench.helper.people import USER
+from bench.faults.scene import (
+    ARRIVALS_MW,
+    BACK_WITHIN_S,
+    HUNG_BACK_WITHIN_S,
+    ITERATIONS,
+    LOOKED_AT_S,
+    Scene,
+    ended,
+    inject_into,
+    put_back,
+    random_moment,
+    send,
+)
+from bench.helper.people import USER, as_user
+from bench.helper.served import KEEPER, watchdogs_of
+
+
+class SudoScene(Scene):
+    """The job is the user's, in a folder of theirs; the state directory beside it is root's."""
+
+    def __init__(self, folder: Path, iterations: int) -> None:
+        super().__init__(folder, iterations)
+        beside = folder.parent
+        beside.chmod(0o755)
+        (folder / "machine.lock").touch()
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, USER, USER)
+        self.state_dir = beside / "state"
+        self.env["AUTOCAP_STATE_DIR"] = str(self.state_dir)
+        self.env |= {"SUDO_UID": str(USER), "SUDO_GID": str(USER), "SUDO_USER": "mallory"}
+        self._reached: subprocess.Popen[bytes] | None = None
+        self.job_python, self.job_rights = self._python_of_user(), as_user()
+
+    def close(self) -> None:
+        super().close()
+        if self._reached is not None:
+            self._reached.kill()
+            self._reached.wait()
+
+    def keepers(self) -> list[int]:
+        """PIDs of the keepers of this scene's sessions."""
+        found, place = [], f"AUTOCAP_STATE_DIR={self.state_dir}".encode()
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                ours = entry.name.isdigit() and KEEPER in (entry / "cmdline").read_bytes()
+                if ours and place in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return [pid for pid in found if not any(pid in watchdogs_of(other) for other in found)]
+
+    def guards(self) -> Sequence[int]:
+        return self.keepers()
+
+    def _python_of_user(self) -> Sequence[str]:
+        """Our Python as the user reaches it, whose place may be root's alone: by a descriptor of its folder, which a
+        process of theirs holds."""
+        prefix = os.open(sys.base_prefix, os.O_PATH)
+        self._reached = subprocess.Popen(["sleep", "infinity"], pass_fds=(prefix,), **as_user())
+        os.close(prefix)
+        there = f"/proc/{self._reached.pid}/fd/{prefix}"
+        program = os.path.realpath(sys.executable).removeprefix(sys.base_prefix)
+        path = os.pathsep.join(filter(None, [*sys.path, self.env.get("PYTHONPATH", "")]))
+        return ("env", f"LD_LIBRARY_PATH={there}/lib", f"PYTHONPATH={self.env['PYTHONPATH']}:{path}", there + program)
+
 
 _SHARED_MEMORY = Path("/dev/shm")
 _KEPT = "what only root may read or write\n"
 _EARLIEST_S = 3.0  # of a hostile act
-_LOOKED_AT_S = 0.05
-_ITERATIONS = 300
 # A session's limits on files and descriptors are no fault of whoever writes the journal here.
 _NOT_HERE = ("no room for the journal", "descriptors used up", "run directory's disk full")
 
@@ -63,14 +122,12 @@ def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     random_moment(scene, rng, after_s=_EARLIEST_S)
     act = rng.choice(_ACTS)
     _as_user(act, scene, secret, rng)
-    assert scene.controller is not None
     right = [0, 1, 128 + signal.SIGKILL] if act is _job_killed else [0]
     if rng.random() < 0.3:
         # Before it listens for signals, Python's own ways apply.
         right.append(128 + signal.SIGTERM if scene.said() else -signal.SIGTERM)
         scene.controller.send_signal(signal.SIGTERM)
-    status = scene.ended_with()
-    harmed = None if status in right else f"run ended with {status}"
+    harmed = scene.failure(*right, what="run")
     harmed = secret.gained("\n".join(scene.said())) or _owners(scene) or harmed
     return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
 
@@ -132,7 +189,6 @@ def _map_exchanged(scene: Scene, secret: Secret, rng: Random) -> None:
 
 def _processes_signalled(scene: Scene, secret: Secret, rng: Random) -> None:
     """The watchdog is not the user's to signal; the job is."""
-    assert scene.controller is not None
     for pid in scene.watchdogs():
         with suppress(PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -144,7 +200,6 @@ def _processes_signalled(scene: Scene, secret: Secret, rng: Random) -> None:
 
 
 def _job_killed(scene: Scene, secret: Secret, rng: Random) -> None:
-    assert scene.controller is not None
     for pid in _children(scene.controller.pid):
         os.kill(pid, signal.SIGKILL)
 
@@ -180,14 +235,12 @@ def keeper_lost(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Ou
     once it is continued."""
 
     def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
-        scene.start(rng.choice(("run", "attach")))
-        scene.until_capped()
-        time.sleep(rng.uniform(0.0, 1.5))
+        scene.capped(rng)
         guards = scene.guards()
         for pid in guards:
             send(pid, signum)
         within_s = HUNG_BACK_WITHIN_S if signum is signal.SIGSTOP else BACK_WITHIN_S
-        changed, back_s = put_back(scene, within_s=within_s + _LOOKED_AT_S)
+        changed, back_s = put_back(scene, within_s=within_s + LOOKED_AT_S)
         if signum is signal.SIGSTOP:
             time.sleep(rng.uniform(0.0, 1.0))
             for pid in guards:
@@ -200,10 +253,7 @@ def keeper_lost(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Ou
 
 def all_killed(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     """SIGKILL to session, keeper and watchdog at once: the next start, or `autocap restore`, puts the limits back."""
-    scene.start("attach")
-    scene.until_capped()
-    time.sleep(rng.uniform(0.0, 1.5))
-    assert scene.controller is not None
+    scene.capped(rng, mode="attach")
     for pid in (*scene.watchdogs(), *scene.guards(), scene.controller.pid):
         send(pid, signal.SIGKILL)
     scene.controller.wait()
@@ -222,9 +272,4 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
 
 def injected(kind: str, seed: int) -> Outcome | None:
     """The outcome of one injection under sudo; `None` where the job ended before, or where only root can imitate it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="autocap-faults-") as beside,
-        SudoScene(Path(beside) / "job", _ITERATIONS) as scene,
-    ):
-        result = carried_out(KINDS[kind], scene, Random(f"{kind} {seed}"), Outcome(kind=kind, seed=seed))
-        return None if result is None else replace(result, said=scene.said())
+    return inject_into(KINDS[kind], kind, seed, lambda folder: SudoScene(folder / "job", ITERATIONS))

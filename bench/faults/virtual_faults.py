@@ -10,8 +10,7 @@ from autocap.devices.nvml.calls import ERRORS
 from autocap.testing.nvml import Episode, Fault, Limits, Steps, Trouble, Way
 from autocap.testing.nvml.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 from bench.faults.outcome import Outcome, difference, silence
-from bench.faults.stage import ARRIVALS_MW, Stage
-from bench.faults.virtual import Report, play, usual
+from bench.faults.virtual import ARRIVALS_MW, Report, Stage, play, usual
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"

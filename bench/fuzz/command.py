@@ -5,9 +5,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench.fuzz.case import Case
-from bench.fuzz.helper import report
-from bench.fuzz.helper.rounds import play
+from bench.fuzz import rounds
+from bench.fuzz.rounds import play
+from bench.fuzz.speech import Case
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,12 +26,8 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("bench fuzz: interrupted", file=sys.stderr)
         return 130
-    print("\n".join(report.table(clients)))
+    print("\n".join(rounds.table(clients)))
     print(f"{len(cases)} cases, seed {args.seed}, {time.monotonic() - began_s:.0f} s")
-    for column, complaint in report.complaints(clients):
+    for column, complaint in rounds.complaints(clients):
         print(f"{column}: {complaint[:400]}")
-    return int(bool(report.complaints(clients)))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return int(bool(rounds.complaints(clients)))

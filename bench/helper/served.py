@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from autocap.testing.nvml import FileBoard, environment, plain
 from autocap.testing.nvml.board import requested_mw
@@ -84,7 +83,10 @@ class Served:
         self._supervisor.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._ending.set()
         deadline_s, told = time.monotonic() + _READY_S, None
         while self._supervisor.is_alive() and time.monotonic() < deadline_s:

@@ -8,7 +8,7 @@ from random import Random
 
 from autocap.devices.model import profile_names, profiles
 from autocap.testing.nvml import Card, Episode, Fault, Limits, Machine, Steps, Trouble, again, machine
-from autocap.testing.nvml.machine import TIMEOUT, UNKNOWN
+from autocap.testing.nvml.machine import LOST, TIMEOUT, UNKNOWN
 
 _SENSORS = ("v100", "turing", "a100", "rtx-3090", "rtx-4090", "h100")
 _SHORTEST_S, _LONGEST_S = 400.0, 900.0
@@ -86,47 +86,15 @@ def _share(one: Drawn, share: float) -> int:
     return card.min_mw + round(share * (card.max_mw - card.min_mw))
 
 
-def _plain(one: Drawn, rng: Random) -> Drawn:
-    return one
-
-
-def _laptop(one: Drawn, rng: Random) -> Drawn:
-    return replace(_cards(one, limits=Limits.UNSUPPORTED, energy_counter=False), refused="no power limit to set")
-
-
-def _mig(one: Drawn, rng: Random) -> Drawn:
-    return replace(_cards(one, mig=True), refused="MIG instances, which share one power limit")
-
-
-def _virtual(one: Drawn, rng: Random) -> Drawn:
-    changed = _cards(one, virtual=True, limits=Limits.UNSUPPORTED, energy_counter=False, instant_scope=None)
-    return replace(changed, refused="virtual GPU")
-
-
-def _container(one: Drawn, rng: Random) -> Drawn:
-    return replace(_cards(one, limits=Limits.REFUSED), refused="needs root or CAP_SYS_ADMIN")
-
-
-def _chassis(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, acts_share=0.6)
-
-
-def _module(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, instant_scope=1)
-
-
-def _no_persistence(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, persistence=False)
+def _with(one: Drawn, **changes: object) -> Drawn:
+    """Another machine, its cards the same."""
+    return replace(one, machine=replace(one.machine, **changes))  # type: ignore[arg-type]  # by name
 
 
 def _old_driver(one: Drawn, rng: Random) -> Drawn:
     average = rng.random() < 0.5
     changed = _cards(one, instant_scope=None, limit_fields=False, usage_is_average=average, samples_buffer=not average)
-    return replace(changed, machine=replace(changed.machine, driver_version="470.82.01"))
-
-
-def _peaks(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, peaks_share=0.03, peaks_gain=1.25)
+    return _with(changed, driver_version="470.82.01")
 
 
 def _plateau(one: Drawn, rng: Random) -> Drawn:
@@ -134,68 +102,34 @@ def _plateau(one: Drawn, rng: Random) -> Drawn:
     return _cards(one, plateau_mw=(_share(one, low), _share(one, low + 0.25)))
 
 
-def _floor(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, floor_mw=_share(one, rng.uniform(0.2, 0.5)), floor_refuses=rng.random() < 0.5)
-
-
-def _high_minimum(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, min_mw=max(one.machine.cards[0].min_mw, round(0.67 * one.machine.cards[0].max_mw)))
-
-
-def _board_controller(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, ceiling_mw=_share(one, rng.uniform(0.75, 0.95)))
-
-
 # What a machine is.
 KINDS: dict[str, Change] = {
-    "plain": _plain,
-    "laptop": _laptop,
-    "MIG": _mig,
-    "virtual GPU": _virtual,
-    "container without CAP_SYS_ADMIN": _container,
-    "foreign chassis, 60 % of the limit": _chassis,
-    "power of the module alone": _module,
-    "no persistence": _no_persistence,
+    "plain": lambda one, rng: one,
+    "laptop": lambda one, rng: replace(
+        _cards(one, limits=Limits.UNSUPPORTED, energy_counter=False), refused="no power limit to set"
+    ),
+    "MIG": lambda one, rng: replace(_cards(one, mig=True), refused="MIG instances, which share one power limit"),
+    "virtual GPU": lambda one, rng: replace(
+        _cards(one, virtual=True, limits=Limits.UNSUPPORTED, energy_counter=False, instant_scope=None),
+        refused="virtual GPU",
+    ),
+    "container without CAP_SYS_ADMIN": lambda one, rng: replace(
+        _cards(one, limits=Limits.REFUSED), refused="needs root or CAP_SYS_ADMIN"
+    ),
+    "foreign chassis, 60 % of the limit": lambda one, rng: _cards(one, acts_share=0.6),
+    "power of the module alone": lambda one, rng: _cards(one, instant_scope=1),
+    "no persistence": lambda one, rng: _cards(one, persistence=False),
     "old driver": _old_driver,
-    "peaks above the limit": _peaks,
+    "peaks above the limit": lambda one, rng: _cards(one, peaks_share=0.03, peaks_gain=1.25),
     "plateau": _plateau,
-    "floor above the range": _floor,
-    "lowest cap at 67 %": _high_minimum,
-    "held lower from outside": _board_controller,
+    "floor above the range": lambda one, rng: _cards(
+        one, floor_mw=_share(one, rng.uniform(0.2, 0.5)), floor_refuses=rng.random() < 0.5
+    ),
+    "lowest cap at 67 %": lambda one, rng: _cards(
+        one, min_mw=max(one.machine.cards[0].min_mw, round(0.67 * one.machine.cards[0].max_mw))
+    ),
+    "held lower from outside": lambda one, rng: _cards(one, ceiling_mw=_share(one, rng.uniform(0.75, 0.95))),
 }
-
-
-def _counter_absent(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, energy_counter=False)
-
-
-def _counter_high(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, energy_gain=1.5)
-
-
-def _counter_stuck(one: Drawn, rng: Random) -> Drawn:
-    return _episodes(one, Trouble.COUNTER_STANDS, rng, first_s=0.0, for_s=_HOURS_S)
-
-
-def _counter_stops(one: Drawn, rng: Random) -> Drawn:
-    trouble = rng.choice((Trouble.COUNTER_STANDS, Trouble.COUNTER_SKIPS))
-    return _episodes(one, trouble, rng, first_s=rng.uniform(10, 60), every_s=40.0, for_s=rng.choice((3.0, 8.0)))
-
-
-def _counter_wraps(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, counter_wraps_mj=rng.choice((1 << 24, 1 << 25)))
-
-
-def _zeros(one: Drawn, rng: Random) -> Drawn:
-    return _episodes(one, Trouble.ZERO, rng, first_s=rng.uniform(0, 10), every_s=10.0, for_s=1.0)
-
-
-def _sticks(one: Drawn, rng: Random) -> Drawn:
-    return _episodes(one, Trouble.STUCK, rng, first_s=rng.uniform(20, 60), every_s=60.0, for_s=5.0)
-
-
-def _missing(one: Drawn, rng: Random) -> Drawn:
-    return _episodes(one, Trouble.MISSING, rng, first_s=rng.uniform(20, 60), every_s=45.0, for_s=2.0)
 
 
 def _episodes(
@@ -209,75 +143,69 @@ def _episodes(
     return replace(one, machine=one.machine.with_card(gpu, changed))
 
 
-def _ignores(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, ignored_share=0.15)
-
-
-def _wrong(one: Drawn, rng: Random) -> Drawn:
-    return replace(_cards(one, wrong_share=0.1, wrong_mw=-7_000), may_end="clamped|somebody else|stays at|ignored")
-
-
-def _steps(one: Drawn, rng: Random) -> Drawn:
-    return _cards(one, steps=Steps(step_mw=25_000, lag_s=rng.choice((0.008, 0.5))))
+def _counter_stops(one: Drawn, rng: Random) -> Drawn:
+    trouble = rng.choice((Trouble.COUNTER_STANDS, Trouble.COUNTER_SKIPS))
+    return _episodes(one, trouble, rng, first_s=rng.uniform(10, 60), every_s=40.0, for_s=rng.choice((3.0, 8.0)))
 
 
 def _hiccups(one: Drawn, rng: Random) -> Drawn:
     code = rng.choice((TIMEOUT, UNKNOWN))
     faults = tuple(Fault(code=code, after=rng.randrange(200, 60_000), gpu=0) for _ in range(12))
-    return replace(one, machine=replace(one.machine, faults=(*one.machine.faults, *faults)))
+    return _with(one, faults=(*one.machine.faults, *faults))
 
 
 def _slow(one: Drawn, rng: Random) -> Drawn:
     begins = [rng.uniform(20, 400) for _ in range(4)]
     faults = tuple(Fault(code=0, gpu=0, from_s=t_s, delay_s=6.0) for t_s in begins)
-    return replace(one, machine=replace(one.machine, faults=(*one.machine.faults, *faults)))
-
-
-def _denied(one: Drawn, rng: Random) -> Drawn:
-    names = rng.sample(GETTERS, rng.randrange(1, 5))
-    return _cards(one, denied=tuple(names))
-
-
-def _lost(one: Drawn, rng: Random) -> Drawn:
-    fault = Fault(code=15, gpu=0, times=None, from_s=rng.uniform(60, 300))
-    return replace(one, lost=fault, may_end="fallen off the bus")
+    return _with(one, faults=(*one.machine.faults, *faults))
 
 
 def _agent(one: Drawn, rng: Random) -> Drawn:
-    card = one.machine.cards[0]
-    limit_mw = card.default_mw - 10_000
+    limit_mw = one.machine.cards[0].default_mw - 10_000
     found = again(0, limit_mw, from_s=rng.uniform(60, 200), every_s=15.0, until_s=4000.0)
-    made = replace(one.machine, changes=(*one.machine.changes, *found))
-    return replace(one, machine=made, may_end="somebody else has changed it")
-
-
-def _reload(one: Drawn, rng: Random) -> Drawn:
-    return replace(one, machine=replace(one.machine, reloads=(rng.uniform(40, 300),)))
+    changed = _with(one, changes=(*one.machine.changes, *found))
+    return replace(changed, may_end="somebody else has changed it")
 
 
 SLOW = "calls that take 6 s"
 # What goes wrong there.
 MANNERS: dict[str, Change] = {
-    "no energy counter": _counter_absent,
-    "a counter half too high": _counter_high,
-    "a counter that stands still": _counter_stuck,
+    "no energy counter": lambda one, rng: _cards(one, energy_counter=False),
+    "a counter half too high": lambda one, rng: _cards(one, energy_gain=1.5),
+    "a counter that stands still": lambda one, rng: _episodes(
+        one, Trouble.COUNTER_STANDS, rng, first_s=0.0, for_s=_HOURS_S
+    ),
     "a counter that stops for seconds": _counter_stops,
-    "a counter that wraps": _counter_wraps,
-    "zeros for one second in ten": _zeros,
-    "a sensor that sticks": _sticks,
-    "readings that are missing": _missing,
-    "sets that are ignored now and then": _ignores,
-    "sets that take another value now and then": _wrong,
-    "limits in steps of 25 W": _steps,
+    "a counter that wraps": lambda one, rng: _cards(one, counter_wraps_mj=rng.choice((1 << 24, 1 << 25))),
+    "zeros for one second in ten": lambda one, rng: _episodes(
+        one, Trouble.ZERO, rng, first_s=rng.uniform(0, 10), every_s=10.0, for_s=1.0
+    ),
+    "a sensor that sticks": lambda one, rng: _episodes(
+        one, Trouble.STUCK, rng, first_s=rng.uniform(20, 60), every_s=60.0, for_s=5.0
+    ),
+    "readings that are missing": lambda one, rng: _episodes(
+        one, Trouble.MISSING, rng, first_s=rng.uniform(20, 60), every_s=45.0, for_s=2.0
+    ),
+    "sets that are ignored now and then": lambda one, rng: _cards(one, ignored_share=0.15),
+    "sets that take another value now and then": lambda one, rng: replace(
+        _cards(one, wrong_share=0.1, wrong_mw=-7_000), may_end="clamped|somebody else|stays at|ignored"
+    ),
+    "limits in steps of 25 W": lambda one, rng: _cards(
+        one, steps=Steps(step_mw=25_000, lag_s=rng.choice((0.008, 0.5)))
+    ),
     "calls that fail now and then": _hiccups,
     SLOW: _slow,
-    "getters without permission": _denied,
-    "a card that is lost": _lost,
+    "getters without permission": lambda one, rng: _cards(one, denied=tuple(rng.sample(GETTERS, rng.randrange(1, 5)))),
+    "a card that is lost": lambda one, rng: replace(
+        one,
+        lost=Fault(code=LOST, gpu=0, times=None, from_s=rng.uniform(60, 300)),
+        may_end="fallen off the bus",
+    ),
     "an agent that sets its number every 15 s": _agent,
-    "a driver that is reloaded": _reload,
+    "a driver that is reloaded": lambda one, rng: _with(one, reloads=(rng.uniform(40, 300),)),
 }
 # That a container may not ask (MIG: even memory); those without which nothing can be tuned are another matter.
-GETTERS = (
+GETTERS: tuple[str, ...] = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",

@@ -1,6 +1,6 @@
 """python -m bench node: the whole machine's energy, on the node of Koszczał et al. 2023.
 
-The model of the node (bench/koszczal.py) is tuned in virtual time by the real controller, which sees the GPUs' own
+The model of the node (koszczal.py) is tuned in virtual time by the real controller, which sees the GPUs' own
 sensors, the step counter, and a wall meter on the whole node. A sweep over all caps gives the best cap by each metric;
 then each metric is searched for as a user would have it.
 """
@@ -15,13 +15,12 @@ import numpy as np
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import TuneConfig
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.reports.summary.gains import METRICS, best_by_metric
 from autocap.reports.summary.together import Measured
+from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.node.koszczal import NodeCase, case_gains_pct, fit, grid_w, published
 from bench.simulation.jobs import Outcome, tune
 

@@ -1,14 +1,13 @@
 """python -m bench overhead: what autocap itself costs, measured."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median, quantiles
 
 from autocap.events import State
-from bench.overhead import call_cost, controller_cost, helper_cost, step_cost
+from bench.overhead import controller_cost, helper_cost, step_cost
 
 _PARTS = ("hook", "calls", "controller", "helper")
 _SENSORS = ("v100", "a100", "laptop")  # that update every 20, 100 and 515 ms
@@ -42,12 +41,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _print_hook() -> None:
     print("\nThe step hook, nanoseconds an optimiser step\n")
-    for cost in step_cost.measure():
+    for cost in step_cost.hook_costs():
         print(f"  {cost.loop:28} {cost.plain_ns:8.0f} without, {cost.added_ns:+6.0f} with it")
 
 
 def _print_calls(seconds: float) -> None:
-    cost = call_cost.measure(seconds)
+    cost = step_cost.call_cost(seconds)
     print(f"\nCounting backward passes, steps of {cost.step_us:.0f} us, counted for {cost.counted} s\n")
     print(f"  {'processor time of a call, nanoseconds':44} {cost.call_ns[0]:7.0f} +- {cost.call_ns[1]:.0f}")
     print(f"  {'as measured when counting begins':44} {cost.own_ns:7.0f}")
@@ -113,7 +112,3 @@ def _most_pct(gpus: int, state: State) -> float:
 
 def _cell(cost: controller_cost.StateCost | None) -> str:
     return "-" if cost is None else f"{cost.core_pct:.2f} {cost.sample_hz:5.1f}"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

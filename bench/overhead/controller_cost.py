@@ -16,8 +16,8 @@ from autocap.runlog.columns import read_samples
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, EventTail
 from autocap.testing.nvml import FileBoard, environment, machine, plain
-from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s, spent_s
-from bench.waiting import until
+from autocap.testing.nvml.install import COST_VARIABLE, emulated_s, spent_s
+from bench.common import until
 
 _AFTER_S = 12.0  # the job begins so long after its process: what waiting costs
 _PLAYER = (sys.executable, "-m", "autocap.testing.nvml.player", "--after", f"{_AFTER_S:g}")

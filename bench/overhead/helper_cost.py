@@ -13,7 +13,7 @@ from statistics import median
 import psutil
 
 from autocap.testing.nvml import FileBoard, machine
-from autocap.testing.nvml.metered import COST_VARIABLE, emulated_s, spent_s
+from autocap.testing.nvml.install import COST_VARIABLE, emulated_s, spent_s
 from bench.helper import people, talk
 from bench.helper.served import Served
 from bench.helper.talk import Talk, lend

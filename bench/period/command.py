@@ -1,7 +1,6 @@
 """python -m bench period: how often the detector is right, how precise, and how well it knows; beside plain methods."""
 
 import argparse
-import sys
 import time
 from collections.abc import Iterable, Sequence
 
@@ -12,12 +11,11 @@ from bench.period import cases as period_cases
 from bench.period import evidence as period_evidence
 from bench.period import following as period_following
 from bench.period import jobs as period_jobs
-from bench.period.cases import OURS, SLOWDOWNS, Row
+from bench.period import real_cases as real_cases
+from bench.period.cases import OURS, RIVALS, SLOWDOWNS, Row
 from bench.period.evidence import Found
-from bench.period.real import cases as real_cases
-from bench.period.real.cases import RealRow
-from bench.period.real.families import FAMILIES
-from bench.period.rivals import RIVALS
+from bench.period.real_cases import RealRow
+from bench.period.real_signals import FAMILIES
 from bench.period.signals import DISTURBANCES, JITTERS, NULLS, SENSORS, WAVEFORMS
 
 _RIGHT = 0.03
@@ -197,7 +195,3 @@ def _disturbed(rows: Sequence[Row], method: str, name: str) -> list[Row]:
 def _cpu(rows: Sequence[Row]) -> str:
     ours = [row.cpu_s for row in rows if row.method == OURS and row.kind != "unlocked"]
     return f"CPU per call: mean {1000 * np.mean(ours):.0f} ms, worst {1000 * max(ours):.0f} ms"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

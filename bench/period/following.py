@@ -15,13 +15,13 @@ from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import PRESETS, SensorModel
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import DEEP, SHALLOW, Episode, Phase, SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.measurement.metering import Metering
 from autocap.progress import Mark
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Sample
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import DEEP, SHALLOW, Episode, Phase, SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode
 from bench.common import played
 from bench.simulation.jobs import certain
 

@@ -15,19 +15,19 @@ from itertools import islice, product
 from autocap import config, events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
-from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import PRESETS, SensorModel
-from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import DEFAULT_K
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Measurement
+from autocap.testing.logged_sensors import LOGGED
+from autocap.testing.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode
 from bench.common import played
 from bench.simulation.jobs import Outcome as Tuned
 from bench.simulation.jobs import regret_pct, tune
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 from bench.strategies.job_cases import UPDATES_A_PERIOD
 
 _NEAR_PCT = 1.0

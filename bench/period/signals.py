@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.devices.model.sensor import PowerSensor, SensorModel
-from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
+from autocap.testing.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 
 Floats = NDArray[np.float64]
 

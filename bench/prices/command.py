@@ -12,9 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from autocap.devices.model.profiles import Profile
 from bench.common import add_seeds
-from bench.prices.policy import Curve, Job, reference
-from bench.prices.valleys import TwoValleys
-from bench.prices.values import swinging
+from bench.prices.policy import Curve, Job, TwoValleys, reference, swinging
 from bench.simulation.jobs import seed_profiles
 
 _MEAN = 0.3  # money per kWh

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events.quote import PRICE
 from autocap.metrics import Metric
-from bench.prices.values import HOUR_S, known
+from autocap.testing.simulated.job import SimulatedJob
+from bench.prices.policy import HOUR_S, known
 from bench.simulation.jobs import Outcome, tune
 
 

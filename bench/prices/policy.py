@@ -1,4 +1,9 @@
-"""The policy alone, hour by hour: a real search, ranking and strategy on a curve that is known exactly, without the
+"""Hourly values of electricity on days that swing, and what is known of them at a time, as of day-ahead prices.
+
+Curves with two valleys: a published one on which some caps are slower than they should be, as where a card's clock
+falls back to a step below.
+
+The policy alone, hour by hour: a real search, ranking and strategy on a curve that is known exactly, without the
 controller's sensors and samples. Whatever is measured has the errors that it would have, and costs the time it takes.
 """
 
@@ -6,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autocap.config import TuneConfig
 from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
@@ -19,17 +25,56 @@ from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.search import Search
 from autocap.devices.model.profiles import Profile
 from autocap.events import Followed
-from autocap.events.quote import PRICE
+from autocap.events.quote import PRICE, Quote
 from autocap.measurement.idle import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
-from bench.prices.valleys import TwoValleys
-from bench.prices.values import HOUR_S, Floats, known
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 from bench.strategies.curves import POWER_SHARE, measured, tried
+
+Floats = NDArray[np.float64]
+HOUR_S = 3600.0
+_PUBLISHED = 13  # o'clock, when the prices of the next day are
+
+
+def swinging(days: int, swing: float, mean: float = 0.3) -> tuple[float, ...]:
+    """Money per kWh, hour by hour: each day the same, up and down by `swing` of the mean."""
+    hours = np.arange(24 * days)
+    return tuple((mean * (1 + swing * np.sin(2 * np.pi * hours / 24))).tolist())
+
+
+def known(values: Sequence[float], hour: int) -> Quote:
+    """What is known in that hour: to the end of the day, and from one o'clock in the afternoon to that of the next."""
+    end = (hour // 24 + (2 if hour % 24 >= _PUBLISHED else 1)) * 24
+    ahead = range(hour, min(end, len(values)))
+    pairs = tuple((HOUR_S * index, values[index]) for index in ahead)
+    return Quote(kind=PRICE, values=pairs, until_s=HOUR_S * ahead.stop)
+
+
+_WIDTH_W, _SLOWER = 12.0, 0.05
+
+
+class TwoValleys:
+    """A profile whose time per iteration is up to 5 % longer around a cap, watts, at the same power."""
+
+    def __init__(self, profile: Profile, at_w: float) -> None:
+        self.name, self.cap_range = f"{profile.name}, slower at {at_w:g} W", profile.cap_range
+        self._profile, self._at_w = profile, at_w
+
+    def time_s(self, caps_w: float | Floats) -> Floats:
+        at_w = np.asarray(caps_w, dtype=np.float64)
+        away = (at_w - self._at_w) / _WIDTH_W
+        return np.asarray(self._profile.time_s(at_w) * (1 + _SLOWER * np.exp(-0.5 * away**2)))
+
+    def power_w(self, caps_w: float | Floats) -> Floats:
+        return np.asarray(self._profile.power_w(np.asarray(caps_w, dtype=np.float64)))
+
+    def energy_j(self, caps_w: float | Floats) -> Floats:
+        return self.power_w(caps_w) * self.time_s(caps_w)
+
 
 _STEP_W = 5.0
 _TRIAL_ERROR, _TRIAL_S = 0.005, 10.0  # of a trial's time, relative, and how long it takes; to a better one longer

@@ -20,12 +20,9 @@ from itertools import product
 import numpy as np
 
 from bench.common import add_seeds, seeds_of
-from bench.recurring.drift import DRIFTS
-from bench.recurring.made_up import made_up
-from bench.recurring.play import Case, Story, play
-from bench.recurring.rules import RULES
-from bench.recurring.troubles import ALL, NONE, TROUBLES
-from bench.recurring.workloads import prices, workloads
+from bench.recurring.job import ALL, NONE, TROUBLES
+from bench.recurring.rules import RULES, Case, Story, play
+from bench.recurring.workloads import DRIFTS, made_up, prices, workloads
 
 _CAPS = ("out", "in")
 _MADE_UP = "made-up"

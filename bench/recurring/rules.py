@@ -5,19 +5,21 @@ exploration in two rounds, from the default downwards and then upwards, each way
 or is stopped at twice the least cost seen so far, always before the epoch that would pass it; the second round begins
 at the best of the first. Then Thompson sampling over those left, each with a flat prior and the variance of its own
 costs, those of stopped runs included; with a window only the latest of each count.
+
+One story: a job recurs so many times under a rule, each time until its target is reached.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from autocap.plugins.recur.history import Outcome, Recurrence, Rules
 from autocap.plugins.recur.policy import choose
-from bench.recurring.caps import Caps, Plan, Searched, Uncapped, ZeusScan
-from bench.recurring.job import Job, Run
-from bench.recurring.troubles import OFF
+from bench.recurring.job import NONE, OFF, Caps, Job, Plan, Run, Searched, Troubles, Uncapped, ZeusScan
 from bench.recurring.workloads import Price, Workload
+from bench.strategies.curves import Floats
 
 _BETA = 2.0
 WINDOW = 10  # for jobs that drift
@@ -169,3 +171,60 @@ def rule_named(name: str, job: Job, price: Price, rng: np.random.Generator, *, c
     if name == "zeus":
         return Zeus(job, ZeusScan(workload, price, rng) if capped else Uncapped(workload), rng, window)
     return Autocap(job, Searched(workload, price, rng) if capped else Uncapped(workload), rng, window)
+
+
+_MOST_TRIES = 20  # as in the published simulator
+_LAST = 10  # recurrences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What recurs, and how. drift: one of DRIFTS. capped: whether caps are tuned within the runs. trouble: what goes
+    wrong with them."""
+
+    workload: Workload
+    price: Price
+    drift: str
+    capped: bool
+    trouble: str = NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """spent: by each recurrence, stopped and failed runs included, shape (recurrences,). regret: that over the expected
+    cost of the best batch size and cap for it, less 1; of what goes wrong with runs only what a choice adds to it.
+    again: runs beyond the first of a recurrence. missed: recurrences that never reached their target. over: by how much
+    of the least expected cost that of the batch size is above it which most of the last recurrences took."""
+
+    spent: Floats
+    regret: Floats
+    again: int
+    missed: int
+    over: float
+
+
+def play(case: Case, rule: str, seed: int, recurrences: int) -> Story:
+    """The story of a seed. What happens to the runs is drawn apart from what the rule draws."""
+    job = Job(case.workload, case.price, case.drift, recurrences, capped=case.capped)
+    chance, own = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    chooser = rule_named(rule, job, case.price, own, capped=case.capped, drifts=case.drift != "none")
+    troubles = Troubles(case.trouble, job, seed)
+    spent, counted, again, missed, taken = np.zeros(recurrences), np.zeros(recurrences), 0, 0, list[int]()
+    for number in range(recurrences):
+        for tries in range(_MOST_TRIES):
+            again += tries > 0
+            batch, plan, most = chooser.next()
+            run = troubles.befall(number, batch, job.run(number, batch, plan, most, chance), most)
+            chooser.tell(batch, run)
+            spent[number] += run.cost
+            counted[number] += run.counts
+            if run.outcome is Outcome.REACHED:
+                break
+        else:
+            missed += 1
+        taken.append(batch)
+    mostly = int(np.bincount(taken[-_LAST:]).argmax())
+    over = float(job.costs[-1][mostly] / job.oracle[-1]) - 1
+    return Story(
+        spent=spent, regret=(counted / job.oracle - 1) / troubles.stretch, again=again, missed=missed, over=over
+    )

@@ -18,11 +18,11 @@ from autocap.controller import Controller
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Event, State
 from autocap.metrics import Metric
 from autocap.records import StepReading
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from bench.budget.curves import job_curve
 from bench.simulation.jobs import Outcome, exact, tune
 

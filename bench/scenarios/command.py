@@ -1,10 +1,9 @@
 """python -m bench scenarios: does the controller keep its promises through what real training jobs do?"""
 
 import argparse
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,13 +11,50 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.config import values
+from autocap.config.threshold import Threshold, thresholds
+from autocap.controller import tuning as of_controller
+from autocap.measurement import tuning as of_measurement
+from autocap.text import did_you_mean
 from bench.common import add_json, played, write_json
-from bench.scenarios import ceilings, noisy, step_lengths, tuning
-from bench.scenarios.cases import constrained, draw, starved
+from bench.scenarios import ceilings, noisy, step_lengths
 from bench.scenarios.ceilings import CeilingRow
 from bench.scenarios.noisy import NoisyRow
-from bench.scenarios.runs import Floats, Row, play
+from bench.scenarios.runs import Floats, Row, constrained, draw, play, starved
 from bench.scenarios.step_lengths import StepRow
+
+_ROOMS = (of_measurement.TUNING, of_controller.TUNING)
+
+
+def known() -> dict[str, Threshold]:
+    """By name, as they are now."""
+    return {one.name: one for room in _ROOMS for one in thresholds(room)}
+
+
+def change(text: str) -> tuple[str, float]:
+    """`NAME=VALUE`. Raises ArgumentTypeError."""
+    name, given = values.key_value(text)
+    one = known().get(name)
+    if one is None:
+        meant = did_you_mean(name, known())
+        raise argparse.ArgumentTypeError(f"unknown threshold '{name}'{meant}; `autocap config --all` lists them")
+    value, is_whole = values.number_or_none(given), isinstance(one.value, int)
+    if value is None or not 0 < value <= values.LARGEST or (is_whole and value != int(value)):
+        what = "a whole number from 1" if is_whole else "a number above 0, up"
+        raise argparse.ArgumentTypeError(
+            f"{name} cannot be {values.shown(given)}; give {what} to {values.plain(values.LARGEST)} "
+            f"(built-in: {one.value:g} {one.unit})"
+        )
+    return name, int(value) if is_whole else value
+
+
+def use(changes: Mapping[str, float]) -> None:
+    """Have other values from now on, in this process."""
+    for room in _ROOMS:
+        for one in thresholds(room):
+            if one.name in changes:
+                object.__setattr__(room, one.name, changes[one.name])  # frozen for all others
+
 
 _CLOSE_PCT, _OVER_PCT = 1.5, 0.5
 _WITHIN = 60  # iterations
@@ -46,12 +82,12 @@ def main(argv: Sequence[str]) -> int:
         "--ceilings", action="store_true", help="instead, jobs under a ceiling that moves while they are tuned"
     )
     parser.add_argument(
-        "--tuning", metavar="NAME=VALUE", type=tuning.change, action="append", default=[],
+        "--tuning", metavar="NAME=VALUE", type=change, action="append", default=[],
         help="another value of a threshold, as `autocap config --all` lists them; may be repeated",
     )  # fmt: skip
     args = parser.parse_args(argv)
-    changes, built_in = dict(args.tuning), tuning.known()
-    begin = partial(tuning.use, changes)
+    changes, built_in = dict(args.tuning), known()
+    begin = partial(use, changes)
     for name, value in changes.items():
         print(f"{name}: {value:g} in place of {built_in[name].value:g} {built_in[name].unit}")
     count = 24 if args.quick else args.count
@@ -212,7 +248,3 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
             f"kept {row.kept_w}, regret "
             f"{row.regret_pct}, noticed {row.noticed_after}, anew {row.retunes}, excess {row.excess_pct}"
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -14,12 +14,12 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import for_gpu
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric, slowdown
 from autocap.records import Measurement
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, costs_by_cap
 from autocap.reports.summary.summarise import measured_trials
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, exact, regret_pct, tune
 
 _NOISE = (0.05, 0.40)

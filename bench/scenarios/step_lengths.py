@@ -9,10 +9,10 @@ import numpy as np
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import for_gpu
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Warned
 from autocap.metrics import Metric
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import regret_pct, tune
 
 _STEPS_S = (0.05, 60.0)

@@ -12,31 +12,70 @@ from functools import partial
 import numpy as np
 
 from autocap import events
+from autocap import registry as packages
 from autocap.clock import Clock, VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller.actions import Action, Announce
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
+from autocap.controller.search import NewStrategy
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import Event
 from autocap.events.quote import Quote
 from autocap.limits.guard import Actuator
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample, StepReading
+from autocap.records import Measurement, Sample, StepReading, Trial
 from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
+from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from bench.simulation.starvation import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
-from bench.simulation.strategies import new_strategy
+from autocap.strategies.registry import StrategyFactory
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
+from bench.simulation.clock import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
+
+# How other tools search, by the names that the benchmarks give them.
+COMPARISONS = {
+    "depo-linear": "bench.strategies.baselines:DepoLinear",
+    "depo-golden": "bench.strategies.baselines:DepoGolden",
+    "gpoeo": "bench.strategies.baselines:Gpoeo",
+    "zeus-scan": "bench.strategies.baselines:ZeusScan",
+}
+
+
+def every() -> list[str]:
+    """The names of all that come with autocap, and of those to compare with."""
+    return [*packages.ours("strategies"), *COMPARISONS]
+
+
+def find(name: str) -> StrategyFactory:
+    """As the registry of users, and those to compare with by their names too."""
+    return registry.find(COMPARISONS.get(name, name))
+
+
+def new_strategy(
+    factory: StrategyFactory,
+    grid: CapGrid,
+    seed: int = 0,
+    options: Sequence[tuple[str, str]] = (),
+    past: Sequence[Trial] = (),
+) -> NewStrategy:
+    """As a controller takes it. grid: the whole one. options: by name, as on a command line. past: trials of earlier
+    runs, which are its history until there are some of this one."""
+    values = registry.option_values(factory, options, grid.knob)
+
+    def make(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
+        rng, now = np.random.default_rng(seed), registry.allowed_now(factory, values, grid, caps)
+        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before or past, options=now)
+
+    return make
 
 
 @dataclass
@@ -175,7 +214,7 @@ def tune(
         original_w=original_w,
         grid=grid,
         progress=progress,
-        new_strategy=new_strategy(registry.find(strategy_name), grid, seed, options, past),
+        new_strategy=new_strategy(find(strategy_name), grid, seed, options, past),
         remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
         finish_s=finish_s,
         usual_iterations=earlier.job_iterations,

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan
 from autocap.metrics import Metric
 from autocap.session.runner import Runner
@@ -18,6 +15,8 @@ from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import gpu_set
 from autocap.sweep.schedule import Schedule
 from autocap.sweep.summary import Panel, panels
+from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Log, SimulatedActuator, SimulatedProcess
 
 INTERVAL_S = 0.5  # between samples, as StEP takes them (Krzywaniak et al. 2022, section 5.1)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from autocap.errors import AutocapError
 from autocap.metrics import DEFAULT_K
-from autocap.strategies import registry
 from bench.common import Given, add_json, played, write_json
+from bench.simulation.jobs import every as every_strategy
+from bench.simulation.jobs import find
 from bench.strategies import curve_cases, job_cases
-from bench.strategies.cases import Searched, metric_named
+from bench.strategies.curve_cases import Searched, metric_named, without
 from bench.strategies.curve_set import SETS, named, of_families
 from bench.strategies.curves import CapCurve, read
-from bench.strategies.leave_out import without
 
 _TRIAL_NOISE, _JITTER = 0.005, 0.01  # relative standard deviations: of a trial's time, of an iteration's in a job
 _CHUNK = 8
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         for name in args.strategies.split(","):
-            registry.find(name)
+            find(name)
         for name in args.metrics.split(","):
             metric_named(name, args.k)
         return _curves(args) if args.mode == "curves" else _jobs(args)
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench strategies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    every = ",".join(name for name in registry.BUILTIN if name != "fixed")
+    every = ",".join(name for name in every_strategy() if name != "fixed")
     parser.add_argument("--mode", choices=["curves", "jobs"], default="curves")
     parser.add_argument(
         "--curves", type=Path, metavar="FILE.csv", help="curve,cap_w,power_w,time_s (default: the seed's)"

@@ -1,17 +1,109 @@
-"""Strategies alone on cap curves, against the best cap of each: `python -m bench strategies --mode curves`."""
+"""Strategies alone on cap curves, against the best cap of each: `python -m bench strategies --mode curves`.
+
+With `--leave-out FAMILY` they are of a kind that the strategy's prior lacks: one that was made without a family must
+not be sure on it. A strategy whose prior consists of families names them in a class attribute `families`; the search is
+by a subclass whose attribute lacks what stands for the curve's family.
+"""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.strategies import registry
-from bench.simulation.strategies import new_strategy
-from bench.strategies.calibration import HEADINGS, columns
-from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
-from bench.strategies.curves import CapCurve, drive
-from bench.strategies.leave_out import without
+from autocap.errors import UsageError
+from autocap.metrics import Metric
+from autocap.strategies.registry import StrategyFactory
+from bench.simulation.jobs import find, new_strategy
+from bench.strategies.curve_set import SETS
+from bench.strategies.curves import HEADINGS, CapCurve, Drive, columns, drive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One search to run. metric, k: as `metric_named` takes them. noise: relative sd of a time, see the mode."""
+
+    metric: str
+    k: float
+    strategy: str
+    seed: int
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finished search, as `--json` writes it.
+
+    probes: trials beyond the baseline. final_cap_w: the cap held at the end, the highest where none was kept.
+    regret_pct: of that cap (curves), or of the finished job, search and all, against the best static cap from the
+    start (jobs). exploration_regret_pct: the trials' mean excess over the best cap. iterations, progress: of whole jobs
+    only. state: what became of the search.
+    """
+
+    mode: str
+    curve: str
+    metric: str
+    strategy: str
+    seed: int
+    probes: int
+    final_cap_w: float
+    regret_pct: float
+    exploration_regret_pct: float
+    iterations: int | None
+    progress: str | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A row, and the search that it sums up. family: of its curve, `None` in whole jobs."""
+
+    row: Row
+    drive: Drive
+    family: str | None = None
+
+
+def metric_named(name: str, k: float) -> Metric:
+    """The metric of that name, with k for eds. `eds_1.5` is eds with a k of its own, as in `result.json`."""
+    base, _, own_k = name.partition("_")
+    return Metric(name=base, k=float(own_k or k) if base == "eds" else None)
+
+
+def grouped(searched: Sequence[Searched]) -> Iterator[tuple[str, str, list[Searched]]]:
+    """Strategy, metric, and their searches, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[Searched]] = {}
+    for found in searched:
+        groups.setdefault((found.row.strategy, found.row.metric), []).append(found)
+    return ((*names, some) for names, some in groups.items())
+
+
+# What stands in a prior for the curves of a set: the seed curves were fitted with the law, and so on.
+_STANDS_FOR = {"seed": ("law",), "made-up": ("phases",), "knees": ("memory",), "scatter": ("memory",)}
+STANDS_FOR: Mapping[str, tuple[str, ...]] = {
+    family: _STANDS_FOR[name] for name, families in SETS.items() for family in families
+}
+
+
+def without(strategy: str, family: str) -> StrategyFactory:
+    """The strategy with nothing in its prior for a family of curves. Raises UsageError where that cannot be."""
+    factory = find(strategy)
+    prior: tuple[str, ...] = getattr(factory, "families", ())
+    if not isinstance(factory, type) or not prior:
+        raise UsageError(
+            f"strategy {strategy} names no families of its prior; --leave-out needs one that does, see --strategies"
+        )
+    if family not in STANDS_FOR:
+        raise UsageError(
+            f"nothing in a prior is known to stand for curves of family {family}; leave out one of "
+            f"{', '.join(STANDS_FOR)}"
+        )
+    kept = tuple(one for one in prior if one not in STANDS_FOR[family])
+    if not kept or kept == prior:
+        raise UsageError(
+            f"strategy {strategy} cannot leave out {', '.join(STANDS_FOR[family])}, which stands for curves of family "
+            f"{family}: its prior consists of {', '.join(prior)}"
+        )
+    return type(factory.__name__, (factory,), {"families": kept})  # type: ignore[return-value]  # called like its base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +117,7 @@ class CurveCase(Case):
 def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
     family = case.curve.family
-    factory = without(case.strategy, family) if case.leave_out else registry.find(case.strategy)
+    factory = without(case.strategy, family) if case.leave_out else find(case.strategy)
     make = new_strategy(factory, case.curve.grid, case.seed)
     noise_rng = np.random.default_rng([case.seed, zlib.crc32(case.curve.name.encode())])
     found = drive(make, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)

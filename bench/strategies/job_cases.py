@@ -12,14 +12,14 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import for_gpu
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.session.earlier import NOTHING, Earlier, curve_of
+from autocap.testing.simulated.job import SimulatedJob
 from bench.common import markdown
 from bench.simulation.jobs import Outcome, exact, true_costs, tune
-from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
+from bench.strategies.curve_cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import Drive
 
 _SHORTEST_S = 300.0

@@ -7,7 +7,6 @@ that at the published cap.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -169,7 +168,3 @@ def _swept(table: Table, jitter: float, repeats: int, seed: int) -> Panel:
     iterations = round(table.samples / table.batch_size)
     profile = profiles.load(profile_name(table.gpu_name, table.network))
     return sweep(Command(profile=profile, iterations=iterations, jitter=jitter), repeats, seed)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from autocap.plugins.fleet.config import Policy
-from bench.budget.command import main
+from bench.budget.command import main, planned, solved
 from bench.budget.curves import job_curve, seed_kinds, truth
-from bench.budget.fleet import Fleet
+from bench.budget.fleet import Fleet, Seen, Story, story
 from bench.budget.live import Manager
 from bench.budget.node import play as play_node
-from bench.budget.planning import planned, solved
 from bench.budget.play import RULES, play, rule_of
-from bench.budget.rules import Seen
-from bench.budget.story import Story, story
 
 KINDS = np.arange(0, 12, 3)  # some of the profiles: the search of each takes a while
 ROWS = np.arange(len(KINDS))

@@ -8,13 +8,12 @@ from autocap.metrics import Metric
 from autocap.records import Prediction
 from autocap.strategies.golden import Golden
 from autocap.strategies.grid import CapGrid
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 from bench.strategies import command as strategies
 from bench.strategies import curve_cases
-from bench.strategies.calibration import Calibration, Expected, columns, judge
+from bench.strategies.curve_cases import without
 from bench.strategies.curve_set import curve_set
-from bench.strategies.curves import drive
-from bench.strategies.leave_out import without
+from bench.strategies.curves import Calibration, Expected, columns, drive, judge
 from tests.bench.test_curves import case as case_of
 from tests.doubles.feeds import prediction
 

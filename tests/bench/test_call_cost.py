@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.overhead.call_cost import more
+from bench.overhead.step_cost import more
 
 
 def test_that_the_processor_wanders_cancels() -> None:

@@ -15,21 +15,19 @@ from autocap.metrics import Metric
 from autocap.testing.nvml import FileBoard
 from autocap.testing.nvml.board import requested
 from autocap.testing.nvml.physics import Physics
-from bench.cluster import boards, deaths, injection, networks, processes, ray_nodes, slurm, up
+from bench.cluster import deaths, processes, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
-from bench.cluster.jobs import Row, complaints
+from bench.cluster.jobs import Counted, Row, complaints, counted, oracle
 from bench.cluster.layout import Cluster, ClusterError, found
-from bench.cluster.oracle import oracle
-from bench.cluster.truth import Counted, counted
 
 PROFILE = "quadro-rtx-6000/alexnet"
 START_S = 1.0
 
 
 def made(folder: Path, nodes: int) -> list[FileBoard]:
-    whole = boards.whole_machine(PROFILE, cards=4, spread=0.03, seed=3)
-    return boards.create([folder / f"{nodes}-{number}.json" for number in range(nodes)], whole)
+    whole = up.whole_machine(PROFILE, cards=4, spread=0.03, seed=3)
+    return up.create([folder / f"{nodes}-{number}.json" for number in range(nodes)], whole)
 
 
 def begin(board: FileBoard, job: str = "a") -> None:
@@ -158,10 +156,10 @@ def test_a_death_for_which_the_cluster_is_not_made_is_refused(kind: str, capsys)
 
 def test_what_is_not_true_is_complained_of() -> None:
     said = ["autocap: warning: tuning ended, the job goes on: node2: nothing was heard from it for 60 s"]
-    assert injection._untrue(injection.KINDS["agent"], said) is None
-    assert injection._untrue(injection.KINDS["hiccup"], said) == f"it is not true that: {said[0]}"
+    assert deaths._untrue(deaths.KINDS["agent"], said) is None
+    assert deaths._untrue(deaths.KINDS["hiccup"], said) == f"it is not true that: {said[0]}"
     ended = [*said, "autocap: warning: tuning ended, the job goes on: node1: a signal has ended its agent"]
-    assert injection._untrue(injection.KINDS["timelimit"], ended) == f"it is not true that: {ended[1]}"
+    assert deaths._untrue(deaths.KINDS["timelimit"], ended) == f"it is not true that: {ended[1]}"
 
 
 @pytest.mark.skipif(slurm.missing() is not None, reason="Slurm is not installed here")
@@ -169,7 +167,7 @@ class TestUnderSlurm:
     def test_a_job_runs_on_all_nodes_and_nothing_is_left_of_them(self) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
             place = Path(folder, "c")
-            own = [] if networks.missing() else ["--networks"]
+            own = [] if slurm.lacks_for_networks() else ["--networks"]
             assert main(["up", "--nodes", "2", "--profile", PROFILE, "--dir", str(place), *own]) == 0
             cluster = found(place)
             try:

@@ -3,7 +3,7 @@ import pytest
 
 from autocap.errors import UsageError
 from bench.strategies.curve_set import PUBLISHED, SETS, __main__, curve_set, named, of_families
-from bench.strategies.curve_set.traits import table, traits
+from bench.strategies.curve_set.__main__ import table, traits
 from bench.strategies.curves import CapCurve
 
 # Medians of measured curves: the knee, time at 0.9, 0.8 and 0.7 of the knee's draw, the draw where energy is least, the

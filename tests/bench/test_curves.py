@@ -11,7 +11,7 @@ from autocap.metrics import Metric
 from autocap.records import TrialState
 from bench.strategies import command as strategies
 from bench.strategies import curve_cases
-from bench.strategies.cases import metric_named
+from bench.strategies.curve_cases import metric_named
 from bench.strategies.curve_set import PUBLISHED
 from bench.strategies.curves import COLUMNS, CapCurve, built_in, read
 

@@ -7,8 +7,7 @@ import pytest
 from autocap.testing.nvml import Episode, Fault, Trouble
 from bench.faults import helper_faults, process_faults, virtual_faults
 from bench.faults.outcome import Outcome, difference, silence, table
-from bench.faults.stage import ARRIVALS_MW, Stage
-from bench.faults.virtual import play, usual
+from bench.faults.virtual import ARRIVALS_MW, Stage, play, usual
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 

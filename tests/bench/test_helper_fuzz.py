@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.fuzz.case import Case
-from bench.fuzz.helper.law import ARRIVALS_MW, Computing, Law, Users
-from bench.fuzz.helper.listener import Listener
-from bench.fuzz.helper.report import complaints, p99, table
-from bench.fuzz.helper.rounds import Round
-from bench.fuzz.helper.speech import script
+from bench.fuzz.law import ARRIVALS_MW, Computing, Law, Users
+from bench.fuzz.players import Listener
+from bench.fuzz.rounds import Round, complaints, p99, table
+from bench.fuzz.speech import Case, script
 
 
 def law(rules: bool) -> Law:

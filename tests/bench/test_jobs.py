@@ -4,7 +4,7 @@ import pytest
 
 from bench.strategies import command as strategies
 from bench.strategies import job_cases
-from bench.strategies.cases import Searched
+from bench.strategies.curve_cases import Searched
 from tests.bench.test_curves import FIELDS
 
 

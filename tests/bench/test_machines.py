@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from bench.machines.command import may_stand_mw, played
 from bench.machines.drawn import MANNERS, drawn, pairs
-from bench.machines.played import may_stand_mw, played
 
 AGENT, STEPS = "an agent that sets its number every 15 s", "limits in steps of 25 W"
 

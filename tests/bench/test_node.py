@@ -10,7 +10,7 @@ from autocap.config import TuneConfig
 from autocap.reports.summary.gains import METRICS
 from bench.node.command import run
 from bench.node.koszczal import case_gains_pct, fit, grid_w, published
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 cases = cache(fit)
 

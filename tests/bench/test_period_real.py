@@ -7,14 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autocap.devices.model.logged_sensors import LOGGED
+from autocap.testing.logged_sensors import LOGGED
 from bench.period.command import main
 from bench.period.evidence import COLUMNS, JUDGED, beats, look, windows
 from bench.period.evidence import report as evidence_report
-from bench.period.real.cases import RealRow, report
-from bench.period.real.families import FAMILIES, GLOO_125M, GLOO_350M
-from bench.period.real.loads import ABOVE, AT_MOST_ONE, BURSTS, Training, TrueLoad, Wave
-from bench.period.real.polling import FAST, SMI_100MS, STARVED, poll
+from bench.period.real_cases import RealRow, report
+from bench.period.real_signals import (
+    ABOVE,
+    AT_MOST_ONE,
+    BURSTS,
+    FAMILIES,
+    FAST,
+    GLOO_125M,
+    GLOO_350M,
+    SMI_100MS,
+    STARVED,
+    Training,
+    TrueLoad,
+    Wave,
+    poll,
+)
 
 STEADY = replace(GLOO_350M, checkpoints=replace(AT_MOST_ONE, length_s=(0.0, 0.0)))
 

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 
 from autocap.plugins.recur.history import Outcome
-from bench.recurring.caps import Plan, Searched, Uncapped, ZeusScan
 from bench.recurring.command import main
-from bench.recurring.drift import DRIFTS, factors
-from bench.recurring.job import Job, Run
-from bench.recurring.made_up import made_up
-from bench.recurring.play import Case, play
-from bench.recurring.rules import Zeus
-from bench.recurring.troubles import Troubles
-from bench.recurring.workloads import prices, rising, workloads
+from bench.recurring.job import Job, Plan, Run, Searched, Troubles, Uncapped, ZeusScan
+from bench.recurring.rules import Case, Zeus, play
+from bench.recurring.workloads import DRIFTS, factors, made_up, prices, rising, workloads
 
 RESNET, ENERGY, COST = workloads()["resnet50"], prices()["energy"], prices()["zeus"]
 HELD = len(RESNET.grid) - 1

@@ -6,14 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from autocap.devices.simulated.job import WorkloadChange
-from autocap.devices.simulated.node import LimitChange, Spell
+from autocap.testing.simulated.job import WorkloadChange
+from autocap.testing.simulated.node import LimitChange, Spell
 from bench.scenarios import ceilings, noisy
-from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report
 from bench.scenarios.noisy import NoisyRow
-from bench.scenarios.runs import Row, play
-from bench.simulation.starvation import Starvation
+from bench.scenarios.runs import Row, constrained, draw, play, starved
+from bench.simulation.clock import Starvation
 
 KEPT = Row(
     seed=0, metric="eds", jitter=0.01, constrained=False, starved=False, held=True, kept_w=180.0, regret_pct=0.2,

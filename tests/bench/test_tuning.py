@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.scenarios import step_lengths, tuning
+from bench.scenarios import command, step_lengths
 from bench.scenarios.command import main
 
 
@@ -20,7 +20,7 @@ def test_another_value_of_a_threshold_changes_what_a_job_does(tmp_path: Path, ca
     (tuned,), usual = json.loads(out.read_text()), asdict(step_lengths.play(5))
     assert tuned["seed"] == usual["seed"]
     assert tuned["search_s"] > 2 * usual["search_s"]
-    assert tuning.known()["window_least_s"].value == 1.0  # of a worker alone
+    assert command.known()["window_least_s"].value == 1.0  # of a worker alone
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from autocap.cli import main
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.processes import package_root
 from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
-from bench.faults.processes import ARRIVALS_MW
-from bench.faults.sudo_scene import SudoScene
+from bench.faults.scene import ARRIVALS_MW
+from bench.faults.sudo_faults import SudoScene
 from bench.helper.people import USER as SCENES_USER
 from tests.doubles import file_device
 from tests.doubles.waiting import eventually

@@ -9,11 +9,11 @@ from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller.budget import SlowdownBudget
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.measurement.totals import RunningTotals
 from autocap.metrics import Metric
 from autocap.records import Measurement
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import Episode, SimulatedJob
 from bench.simulation.jobs import tune
 from tests.doubles.feeds import measurement, trial_of
 

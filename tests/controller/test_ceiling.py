@@ -12,17 +12,17 @@ from autocap.controller import bounded
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import Episode, SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import Episode, SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import deaf
 from tests.controller.test_doubts import Silent
 from tests.doubles.feeds import measurement, samples, trial_of
-from tests.doubles.outcomes import announced, caps_set, held_at, states, warnings
+from tests.doubles.logs import announced, caps_set, held_at, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 FOUND_W = 260.0

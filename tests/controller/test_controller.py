@@ -9,16 +9,16 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Announce, SetCaps
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import SensorInfo, TrialState
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import regret_pct, tune
 from tests.doubles.feeds import samples
-from tests.doubles.outcomes import announced, caps_set, states, warnings
+from tests.doubles.logs import announced, caps_set, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -6,12 +6,12 @@ import pytest
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import states, warnings
+from tests.doubles.logs import states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY = Metric(name="energy")

@@ -12,7 +12,6 @@ from autocap.config import TuneConfig
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Measurement, Sample, Trial, TrialState
@@ -21,10 +20,10 @@ from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.logs import STARTED
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import STARTED, announced, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 JOB = SimulatedJob(profile=RESNET50, jitter=0.002)

@@ -11,7 +11,6 @@ from autocap.config import QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, TuneConfig
 from autocap.controller.ending import Best
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import MetricInfo, State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
@@ -22,11 +21,11 @@ from autocap.reports.text import lines
 from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, curve_of
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import Outcome, exact, tune
 from tests.controller.test_deciding_again import Second
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.logs import in_full
-from tests.doubles.outcomes import announced, states
+from tests.doubles.logs import announced, in_full, states
 
 EDS = TuneConfig(metric=Metric(name="eds", k=2.0))
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")

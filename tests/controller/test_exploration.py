@@ -12,17 +12,17 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode, Spell
 from bench.simulation.jobs import Outcome, exact, tune
 from tests.controller.test_doubts import Noting
 from tests.doubles.feeds import measurement, trial_of
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

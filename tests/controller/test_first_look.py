@@ -10,18 +10,18 @@ from autocap.controller.comparison import scattering_as
 from autocap.controller.first_look import FirstLook
 from autocap.controller.remembered import Remembered
 from autocap.devices.model import profiles
-from autocap.devices.model.logged_sensors import LOGGED
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.events.settled import settled
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement, SensorInfo
 from autocap.session.earlier import Earlier, curve_of
+from autocap.testing.logged_sensors import LOGGED
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.doubles.feeds import measurement, metered, samples, trial_of
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY, EDP = Metric(name="energy"), Metric(name="edp")

@@ -12,20 +12,18 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Announce
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import State
 from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.metrics import NO_RATES, Metric
 from autocap.records import StepReading
 from autocap.reports.summary.books import books
-from bench.prices.policy import Job, reference
-from bench.prices.valleys import TwoValleys
-from bench.prices.values import swinging
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from bench.prices.policy import Job, TwoValleys, reference, swinging
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import deaf
 from tests.doubles.feeds import samples
-from tests.doubles.outcomes import announced, held_at, states, warnings
+from tests.doubles.logs import announced, held_at, states, warnings
 
 VGG19 = profiles.load("tesla-v100/vgg19")
 FOUND_W = 300.0

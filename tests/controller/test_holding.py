@@ -11,16 +11,16 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Keep
 from autocap.controller.holding import Hold, HoldPlan
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metering
 from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import tune
 from tests.doubles.feeds import Meter, measurement
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -13,7 +13,7 @@ from autocap.progress import StepProgress
 from autocap.records import Reading, Sample, SensorInfo, StepReading
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 
 MOST_PER_S = 10**7  # what is ever read out of a step map
 METRIC = Metric(name="eds", k=2.0)

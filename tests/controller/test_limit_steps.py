@@ -14,7 +14,7 @@ from autocap.progress import StepProgress
 from autocap.records import SensorInfo
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 from tests.doubles.feeds import samples
 
 FOUND_W = 250.0

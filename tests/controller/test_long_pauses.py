@@ -9,11 +9,11 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import SetCaps
 from autocap.controller.context import StepContext
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.events import State
 from autocap.metrics import Metric
+from autocap.testing.simulated.job import Episode, SimulatedJob
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced, held_at
+from tests.doubles.logs import announced, held_at
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")  # an iteration takes 0.5 s at 260 W
 EDS = Metric(name="eds", k=2.0)

@@ -9,15 +9,15 @@ from autocap import events
 from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import SensorModel
-from autocap.devices.simulated.job import Episode, SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import TrialState
+from autocap.testing.simulated.job import Episode, SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced, caps_set, states, warnings
+from tests.doubles.logs import announced, caps_set, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -12,13 +12,12 @@ from autocap.config import TuneConfig
 from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.node import ConstantPower
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.records import Measurement, NodeReading, TrialState
+from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 PROFILE = profiles.load("quadro-rtx-6000/vgg19")
 ENERGY = TuneConfig(metric=Metric(name="energy"))

@@ -24,7 +24,7 @@ from autocap.records import Measurement, SensorInfo, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
 from autocap.testing.curves import LEVEL, LEVELS, MODE, MODES, OF_LEVELS, OF_MODES, Curve, measured
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 from tests.doubles.feeds import measurement, metered, samples, trial_of
 from tests.doubles.knob_job import KnobJob
 

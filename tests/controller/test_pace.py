@@ -10,17 +10,17 @@ from autocap.config import TuneConfig
 from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.measurement.metering import Metering
 from autocap.measurement.window import Window
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Measurement, NodeReading, Reading, Sample, SensorInfo
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ALEXNET = profiles.load("tesla-v100/alexnet")

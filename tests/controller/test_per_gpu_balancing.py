@@ -14,8 +14,6 @@ from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
 from autocap.controller.steps import Decided
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.prober import Prober
@@ -24,10 +22,12 @@ from autocap.metrics import Metric
 from autocap.progress import SpeedProgress, StepProgress
 from autocap.records import Measurement, SensorInfo
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
 from tests.doubles.feeds import Meter, measurement, samples
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

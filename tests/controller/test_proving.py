@@ -8,13 +8,13 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.period.proof import Tried
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 EDP = Metric(name="edp")
 PROFILE = profiles.load("tesla-v100/resnet50")  # 0.34 s, little more than three updates of the sensor

@@ -11,8 +11,6 @@ from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.job.processes import ProcessId
 from autocap.measurement.drift import DriftWatch
@@ -22,10 +20,12 @@ from autocap.progress import Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD
 from autocap.records import Reading, Sample, StepReading
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import tune
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 from tests.doubles.feeds import Meter, measurement
-from tests.doubles.outcomes import announced, states, warnings
+from tests.doubles.logs import announced, states, warnings
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -7,8 +7,7 @@ import pytest
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId, own_identity, tree
-from tests.doubles.jobs import BUSY, PARENT, SLEEPING, has_a_working_child, job, state, stops_seen
-from tests.doubles.no_descriptors import no_descriptors
+from tests.doubles.jobs import BUSY, PARENT, SLEEPING, has_a_working_child, job, no_descriptors, state, stops_seen
 from tests.doubles.waiting import eventually
 
 

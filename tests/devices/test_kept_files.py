@@ -11,7 +11,7 @@ from autocap.devices.node.rapl import RaplPower
 from autocap.devices.powercap import Sysfs
 from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.packages import list_packages
-from tests.doubles.no_descriptors import no_descriptors
+from tests.doubles.jobs import no_descriptors
 from tests.doubles.rapl_tree import RaplTree
 
 

@@ -13,8 +13,7 @@ from autocap.devices.nvml.state import to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.limits import ForeignLimit, Guardian
 from autocap.testing.nvml import Fault, Limits, machine
-from bench.faults.stage import Script
-from bench.faults.virtual import Unwatched
+from bench.faults.virtual import Script, Unwatched
 from tests.doubles.nvml_stand import PROFILE, Stand, one_card, stand
 
 SET = "nvmlDeviceSetPowerManagementLimit"

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS, PowerSensor, SensorModel, SensorReadings, for_gpu
+from autocap.testing.logged_sensors import LOGGED
 
 IDEAL = SensorModel(update_s=0.1, window_s=0.025, update_jitter=0.0, noise=0.0)
 

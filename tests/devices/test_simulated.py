@@ -10,11 +10,11 @@ from autocap.clock import VirtualClock
 from autocap.devices.base import Device, LimitPort
 from autocap.devices.model.profiles import load
 from autocap.devices.model.sensor import SensorModel
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase, SimulatedJob
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.records import Reading
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase, SimulatedJob
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 
 PROFILE = load("quadro-rtx-6000/resnet50")
 STEADY = SimulatedJob(profile=PROFILE, jitter=0.0)

@@ -14,7 +14,7 @@ from tests.docs.strings import written
 # Rooms whose faults and verdicts leave a job at the limit that was found.
 _ROOMS = ("controller", "devices", "limits", "integrations", "progress", "session", "wire")
 # Simulated devices are never met beneath a job; a meter of the node, and the file of steps, are had before it starts.
-_APART = ("devices/simulated", "devices/node", "progress/steps")
+_APART = ("testing/simulated", "devices/node", "progress/steps")
 # Of the helper, what a session meets; why it serves nobody stands in docs/helper.md.
 _CLIENT = tuple(f"limits/helper/{name}" for name in ("client", "connection", "offers", "reading"))
 # Calls with a reason among their arguments, beside those of the errors.

@@ -251,7 +251,7 @@ def own_options() -> set[str]:
         registry.load("commands", name)().prepare_parser(parser)
         found |= set(parser._option_string_actions)
     programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "autocap.testing.nvml.player"]
-    programs += ["bench.budget_faults.command", "bench.budget_nodes.command", "bench.common", "bench.faults.injections"]
+    programs += ["bench.budget_faults.command", "bench.budget_nodes.command", "bench.common", "bench.faults.outcome"]
     programs += [f"bench.cluster.{name}" for name in ("up", "job", "jobs", "deaths", "cost")]
     for module in [*programs, "autocap.workloads.__main__"]:
         path = ROOT / (module.replace("autocap.workloads", "workloads").replace(".", "/") + ".py")

@@ -1,14 +1,45 @@
-"""Real jobs for tests: small process trees, and what can be seen of them from outside."""
+"""Real jobs for tests: small process trees, what can be seen of them from outside, and what a test has started; and a
+moment in which this process can open no further file."""
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autocap.job.processes import ProcessId, identify, tree
+from tests.doubles import warm
+
+
+def children() -> set[int]:
+    """The PIDs of all that runs below us, but for those that wait to be forked."""
+    me = identify(os.getpid())
+    assert me is not None
+    return {each.pid for each in tree(me)} - {os.getpid(), *warm.WAITING}
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The limit on open files is lowered to those that are open, and what is free below it is taken."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in taken:
+            os.close(fd)
+
 
 BUSY = "while True: pass"
 SLEEPING = "import time; time.sleep(600)"

@@ -16,7 +16,7 @@ from autocap.records import Reading, Sample, SensorInfo, StepReading
 from autocap.strategies import registry
 from autocap.strategies.grid import CapGrid
 from autocap.testing.curves import Curve
-from bench.simulation.strategies import new_strategy
+from bench.simulation.jobs import new_strategy
 
 _INTERVAL_S, _SCATTER = 0.1, 0.01
 _ITERATION_S = 0.25  # where a curve says 1

@@ -1,15 +1,48 @@
-"""The log of a simulated job, for tests of what is made of it."""
+"""The log of a simulated job, for tests of what is made of it, and what it holds, for tests of what became of it."""
 
 import functools
 from dataclasses import replace
+from typing import Any, Protocol
 
+from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted
+from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted, State
 from autocap.metrics import Metric
 from autocap.reports.live.status import Status
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Outcome, tune
+
+
+class Logged(Protocol):
+    """An outcome of `bench.simulation.jobs.tune`, or the log of any other run."""
+
+    @property
+    def log(self) -> Any: ...
+
+
+def announced(outcome: Logged, *kinds: type[events.Event]) -> list[Any]:
+    """Its events of some kinds, in order."""
+    return [event for event in outcome.log.events if isinstance(event, kinds)]
+
+
+def states(outcome: Logged) -> list[State]:
+    return [event.state for event in announced(outcome, events.StateEntered)]
+
+
+def warnings(outcome: Logged) -> list[str]:
+    return [event.text for event in announced(outcome, events.Warned)]
+
+
+def caps_set(outcome: Logged) -> list[float]:
+    return [event.setting[0] for event in announced(outcome, events.CapSet)]
+
+
+def held_at(outcome: Logged, t_s: float, found_w: float = 260.0) -> float:
+    """The cap that was set last by a time, watts. found_w: the limit found on arrival."""
+    held = [event.setting[0] for event in announced(outcome, events.CapSet) if event.t_s <= t_s]
+    return held[-1] if held else found_w
+
 
 STARTED = RunStarted(
     t_s=0.0,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, Sourced
 from autocap.events.quote import PRICE, Quote
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo, Sample
 from autocap.runlog.directory import RunDirectory
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import Log, tune
 from tests.doubles.logs import STARTED
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from autocap.plugins.fleet.nodes.protocol import Share, line_of, said
-from bench.budget_nodes.kinds import injected
-from bench.budget_nodes.scene import ground
+from bench.budget_nodes.command import ground, injected
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 WORD = line_of(Share(number=1, policy="fair", since=(0,), serials=(0,), parts_w=(0.0,))).strip()

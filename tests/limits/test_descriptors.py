@@ -15,7 +15,7 @@ from autocap.limits.held_file import HeldFile
 from autocap.limits.journal import SUFFIX, Entry, Journal, file_name
 from autocap.limits.state_dir import StateDir
 from tests.doubles.file_device import KeptLimits
-from tests.doubles.no_descriptors import no_descriptors
+from tests.doubles.jobs import no_descriptors
 from tests.doubles.waiting import eventually
 from tests.limits.test_guardian import guard
 from tests.limits.test_watchdog import WITHIN_DEATH_S, at, controller, settled, wait_for, watchdogs

@@ -20,8 +20,8 @@ from autocap.limits.together import Aside
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
-from tests.doubles.children import children
 from tests.doubles.file_device import FileLimits
+from tests.doubles.jobs import children
 from tests.doubles.waiting import eventually
 
 NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID

@@ -32,8 +32,8 @@ from autocap.metrics import Metric
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
-from tests.doubles.children import children
 from tests.doubles.file_device import CLOCK, MODE, FileKnob, knob_at, knob_sets, put_knob
+from tests.doubles.jobs import children
 from tests.doubles.waiting import eventually
 from tests.limits.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_S, controller, wait_for
 

@@ -12,8 +12,7 @@ from autocap.limits.asking import Waiting
 from autocap.limits.journal import Entry
 from autocap.limits.restore import put_back
 from autocap.testing.nvml import Limits, Steps, Way, times
-from bench.faults.stage import Script
-from bench.faults.virtual import Unwatched
+from bench.faults.virtual import Script, Unwatched
 from tests.doubles.nvml_stand import Stand, one_card, stand
 
 ARRIVAL_MW = 251_007

@@ -6,15 +6,15 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import Episode, SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.events import State
 from autocap.measurement.pauses import PauseWatch, far_longer
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading, TrialState
+from autocap.testing.simulated.job import Episode, SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode, Spell
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)

@@ -10,7 +10,7 @@ import pytest
 
 from autocap.events.quote import CARBON, PRICE
 from autocap.session.prices.watching import Feed, Said
-from tests.doubles.children import children
+from tests.doubles.jobs import children
 
 
 def heard(feed: Feed, enough: Callable[[list[Said]], bool]) -> list[Said]:

@@ -6,14 +6,14 @@ import pytest
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import warnings
+from tests.doubles.logs import warnings
 
 SENSOR = PRESETS["a100"].info()
 

@@ -7,11 +7,11 @@ import pytest
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.runlog.traces import read
-from bench.period import evidence, host
+from bench.period import evidence
 from bench.period.evidence import Found, Window
-from bench.period.real.cases import look
-from bench.period.real.families import FAMILIES
-from bench.period.real.families import WINDOWS_S as WINDOWS
+from bench.period.real_cases import look
+from bench.period.real_signals import FAMILIES
+from bench.period.real_signals import WINDOWS_S as WINDOWS
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "power-logs"
@@ -292,5 +292,5 @@ def test_the_cpu_time_of_a_fast_load_proves_no_beat_of_it(sensor: str, period_s:
 def test_a_host_that_shows_the_fast_load_itself_proves_no_beat_though_it_logs_as_seldom(
     family: str, sensor: str, period_s: float, seed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Window, "host", host.LOGS)
+    monkeypatch.setattr(Window, "host", evidence.LOGS)
     assert not looked_at(family, "fast", sensor, "CPU time", period_s, *seed).proven

@@ -11,9 +11,6 @@ from autocap.clock import VirtualClock
 from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS, SensorModel
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import Episode, SimulatedJob, WorkloadChange
-from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, Mark, SpeedProgress
 from autocap.progress.period import progress as period_progress
@@ -21,9 +18,12 @@ from autocap.progress.period.counted import counter_misses
 from autocap.progress.period.estimate import PeriodEstimate, Verdict
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample, SensorInfo
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import Episode, SimulatedJob, WorkloadChange
+from autocap.testing.simulated.node import SimulatedNode, Spell
+from bench.simulation.clock import Starvation
 from bench.simulation.jobs import Outcome, regret_pct, tune
-from bench.simulation.starvation import Starvation
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 EDS = Metric(name="eds", k=2.0)
 

@@ -9,16 +9,16 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.measurement.batches import pool
 from autocap.measurement.proxy import beside
 from autocap.metrics import Metric, slowdown
 from autocap.progress import SpeedProgress
 from autocap.records import Measurement, Reading, Sample, Trial, TrialState
 from autocap.strategies.findings import find_out
+from autocap.testing.simulated.job import Episode, SimulatedJob
 from bench.simulation.jobs import Outcome, true_costs, tune
 from tests.doubles.feeds import measurement
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 HOST_SHARES = (0.0, 0.1, 0.2, 0.27, 0.3, 0.4)  # of the time at the limit found on arrival
 ENERGY = Metric(name="energy")

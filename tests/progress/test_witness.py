@@ -6,15 +6,15 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import SimulatedNode
 from autocap.job.processes import ProcessId
 from autocap.progress import Mark
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.counter import IterationCounter
 from autocap.progress.witness import CallWitness
 from autocap.records import Sample, StepReading
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import SimulatedNode
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread, await_dropped_calls, iteration_counter
 
 

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Decided, Event
 from autocap.metrics import Metric
 from autocap.progress import SpeedProgress
@@ -25,6 +24,7 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import tune
 from tests.doubles.logs import in_full, status_after, whole_log
 

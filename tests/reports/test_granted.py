@@ -3,13 +3,13 @@
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
 from autocap.reports.wording.events import Wording
 from autocap.reports.wording.granted import remarks
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced
+from tests.doubles.logs import announced
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"))
 

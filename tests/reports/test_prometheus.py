@@ -20,8 +20,8 @@ from autocap.knobs import Knob
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli, cli
+from tests.doubles.jobs import no_descriptors
 from tests.doubles.logs import STARTED, status_after, until, whole_log
-from tests.doubles.no_descriptors import no_descriptors
 from tests.doubles.waiting import eventually
 
 __all__ = ["cli"]  # the fixture

@@ -11,8 +11,6 @@ import pytest
 from autocap.config import TuneConfig
 from autocap.config.option import TakenSetting
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events import Decided, DeviceFound, Event, LimitRestored, NodeMetered, ProgramFound, SettingsTaken, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample
@@ -25,6 +23,8 @@ from autocap.reports.wording.events import Wording
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.recorder import Recorder
+from autocap.testing.simulated.device import SimulatedMeter
+from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import tune
 from tests.doubles.logs import in_full
 

@@ -10,11 +10,11 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.records import Reading, Sample, StepReading
 from autocap.runlog.columns import parse
 from autocap.runlog.directory import SAMPLES, RunDirectory, header, row
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 
 
 def gzipped(text: str) -> bytes:

@@ -10,8 +10,6 @@ import pytest
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.devices.model.profiles import load
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
 from autocap.events import Event, State
 from autocap.knobs import POWER_LIMIT
@@ -21,6 +19,8 @@ from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.knob_logs import CLOCK, MODE, record_turned, turned
 from tests.doubles.logs import STARTED

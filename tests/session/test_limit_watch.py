@@ -8,15 +8,15 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.events import State
 from autocap.knobs import Knob
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading
 from autocap.session.limit_watch import LimitWatch
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.simulation.jobs import tune
-from tests.doubles.outcomes import announced, warnings
+from tests.doubles.logs import announced, warnings
 
 RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 GPUS = tuple(GpuInfo(index=i, uuid=f"GPU-{i}", name="H100", cap_range=RANGE) for i in range(2))

@@ -14,8 +14,7 @@ from autocap import events
 from autocap.devices.model import profiles
 from autocap.testing.nvml import Fault, Limits, again
 from autocap.testing.nvml.machine import Change
-from bench.faults.stage import ARRIVALS_MW, Stage
-from bench.faults.virtual import QUICK, Report, play, usual
+from bench.faults.virtual import ARRIVALS_MW, QUICK, Report, Stage, play, usual
 from bench.machines.drawn import GETTERS
 
 PRODUCT = Path(__file__).resolve().parents[2] / "autocap"

@@ -16,9 +16,6 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import Episode, SimulatedJob
-from autocap.devices.simulated.node import LimitChange, SimulatedNode
 from autocap.job.processes import ProcessId, own_identity
 from autocap.limits import Guardian
 from autocap.limits.heartbeat import Pulse
@@ -34,6 +31,9 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import Episode, SimulatedJob
+from autocap.testing.simulated.node import LimitChange, SimulatedNode
 from bench.faults.virtual import Unwatched
 from tests.doubles.tuned_job import CountedBy
 

@@ -13,8 +13,6 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Event, Remembered, RunStarted
 from autocap.limits import Guardian
 from autocap.metrics import Metric
@@ -31,6 +29,8 @@ from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from bench.faults.virtual import Unwatched
 from tests.doubles.logs import STARTED
 from tests.doubles.memories import NOW

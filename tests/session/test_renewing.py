@@ -7,8 +7,7 @@ import pytest
 from autocap import errors, events
 from autocap.clock import VirtualClock
 from autocap.controller.actions import Action, SetCaps
-from bench.faults.stage import ARRIVALS_MW
-from bench.faults.virtual import play, usual
+from bench.faults.virtual import ARRIVALS_MW, play, usual
 from tests.session.test_runner import Loop
 
 LONG = replace(usual(), iterations=2400)

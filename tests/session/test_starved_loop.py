@@ -6,13 +6,13 @@ import numpy as np
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import Spell
 from autocap.metrics import Metric
 from autocap.records import Sample
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import Spell
+from bench.simulation.clock import Starvation
 from bench.simulation.jobs import tune
-from bench.simulation.starvation import Starvation
 from tests.doubles.recorded import Kept
 
 JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=400)

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autocap.testing.nvml import Machine, Steps, Way
-from bench.faults.stage import ARRIVALS_MW, Stage
-from bench.faults.virtual import play, usual
+from bench.faults.virtual import ARRIVALS_MW, Stage, play, usual
 
 
 def both_cards(**changes: object) -> Callable[[Stage], None]:

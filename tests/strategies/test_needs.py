@@ -13,14 +13,13 @@ from autocap.metrics import Metric
 from autocap.strategies import Needs, Strategy
 from autocap.strategies.bandit import Bandit
 from autocap.strategies.bayesian import Bayesian
-from autocap.strategies.checked import CheckedStrategy
+from autocap.strategies.checked import CheckedStrategy, complaints
 from autocap.strategies.fixed import Fixed
 from autocap.strategies.golden import Golden
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
 from autocap.strategies.options import needs_of
 from autocap.strategies.registry import find, option_values, require_knob, required_caps
-from autocap.strategies.shape import complaints
 from autocap.testing.curves import LEVEL, LEVELS, MODE, MODES, OF_LEVELS, OF_MODES, MadeUpCurve, measured, trial_of
 from tests.doubles.searches import built, searched
 
@@ -33,11 +32,11 @@ class Unsaid:
 
 
 def test_each_of_ours_says_what_it_needs() -> None:
-    names = packages.ours("strategies") | packages.ours("comparisons")
+    names = packages.ours("strategies")
     found = {need: {name for name in names if needs_of(find(name)) is need} for need in Needs}
     assert found[Needs.ANY] == {"linear", "fixed"}
     assert found[Needs.ORDERED] == {"golden", "bayesian", "bandit"}
-    assert found[Needs.POWER_LIMIT] == {"model", *packages.ours("comparisons")}
+    assert found[Needs.POWER_LIMIT] == {"model"}
     assert needs_of(Unsaid) is Needs.ORDERED
 
 
@@ -50,7 +49,7 @@ def test_each_of_ours_says_what_it_needs() -> None:
             "reckons in watts, and the knob level is no power limit",
             "golden, linear, bayesian, bandit or fixed",
         ),
-        ("zeus-scan", MODE, "reckons in watts, and the knob mode is no power limit", "linear or fixed"),
+        ("model", MODE, "reckons in watts, and the knob mode is no power limit", "linear or fixed"),
         ("golden", MODE, "goes by the order of settings, and those of the knob mode have none", "linear or fixed"),
     ],
 )

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.registry import BUILTIN, find
 from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, trial_of
 from autocap.testing.strategies import EDP, EDS, ENERGY, METRICS
+from bench.simulation.jobs import every, find
 from tests.doubles import arbitrary
 from tests.doubles.searches import built, searched
 
@@ -62,7 +62,7 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
     return Trial(setting=cap_w, state=state, reason=None, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", every())
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32),
@@ -117,9 +117,7 @@ def test_either_end_of_the_grid_is_reached(name: str, noise: float) -> None:
     assert searched(find(name), RISING, noise=noise).kept_w == 260.0
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("golden", {}), ("bandit", {}), ("gpoeo", {}), ("bayesian", {"sampler": "tpe"})]
-)
+@pytest.mark.parametrize(("name", "options"), [("golden", {}), ("bandit", {}), ("bayesian", {"sampler": "tpe"})])
 def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history(name: str, options: dict[str, str]) -> None:
     baseline = measured(CLIFF, GRID[-1])
     history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]

@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 
 from autocap.errors import StrategyError, UsageError
+from autocap.registry import ours
 from autocap.strategies.golden import Golden
 from autocap.strategies.linear import Linear
-from autocap.strategies.registry import BUILTIN, find, option_values
+from autocap.strategies.options import options_of
+from autocap.strategies.registry import find, option_values
 from autocap.testing.curves import CLIFF, GRID, measured
 from autocap.testing.strategies import ENERGY, StrategyContract
 
 
 def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
-    for name in BUILTIN:
-        table = getattr(find(name), "OPTIONS", ())
-        assert table or BUILTIN[name].startswith("autocap.strategies.baselines:")
+    for name in ours("strategies"):
+        table = options_of(find(name))
+        assert table
         assert all(option.meaning for option in table)
 
 
@@ -28,7 +30,7 @@ def test_every_built_in_strategy_is_put_through_the_contract_suite() -> None:
         suites += suite.__subclasses__()
     collected = [suite for suite in suites if suite.__name__.startswith("Test")]
     under_test = {type(suite().make(GRID, ENERGY, measured(CLIFF, GRID[-1]))) for suite in collected}
-    assert {find(name) for name in BUILTIN} <= under_test
+    assert {find(name) for name in ours("strategies")} <= under_test
 
 
 def test_a_strategy_is_found_by_module_and_class() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autocap.strategies.smoothing import smooth
+from autocap.strategies.findings import smooth
 
 CAPS_W = np.arange(100.0, 261.0, 5.0)
 VALLEY = 0.9 + ((CAPS_W - 170) / 200) ** 2

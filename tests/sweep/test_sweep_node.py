@@ -12,8 +12,6 @@ from autocap.clock import VirtualClock
 from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.node import ConstantPower
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
 from autocap.events import Event
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan, Used
 from autocap.records import NodeReading, Reading, Sample
@@ -24,6 +22,8 @@ from autocap.sweep.running import LOOK_EVERY_S, Resting
 from autocap.sweep.schedule import differences
 from autocap.sweep.statistics import cap_rows, sound
 from autocap.sweep.summary import summarise, to_csv
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
 from autocap.wire.codec import decode, encode
 from bench.simulation.sweep import Command, sweep
 from tests.sweep.test_sweep import curve_runs, finished, gpu_set, logged, plan

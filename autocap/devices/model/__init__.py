@@ -1,4 +1,4 @@
-"""What emulated and simulated devices share: published profiles and how sensors read."""
+"""What emulated and simulated cards share: published profiles and how sensors read."""
 
 import json
 from functools import cache

@@ -214,7 +214,7 @@ class EmulatedLibrary(Functions):
         write_to(clock, round(shown.clock_hz / 1e6) if shown.busy or rest_mhz is None else rest_mhz)
 
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> None:
-        from autocap.devices.simulated.node import SimulatedNode  # with numpy, which a service does without
+        from autocap.testing.simulated.node import SimulatedNode  # with numpy, which a service does without
 
         write_to(clock, round(SimulatedNode().max_clock_hz / 1e6))
 

@@ -176,13 +176,13 @@ class Machine:
     """The whole machine.
 
     profile: of the job (`autocap.devices.model.profiles`). sensor: a preset of `autocap.devices.model.sensor` or
-    `logged_sensors`.
-    job_gpus: which cards the job uses, `None` for all. job_pid: who the driver says computes there; `None` until a
-    player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that somebody else
-    sets (`again` for an agent that does so every few seconds). reloads: when the driver is taken out and loaded again,
-    seconds: limits fall back to the default, counters begin anew, handles from before are refused, and a process that
-    had opened the library before is told UNINITIALIZED until it opens it again. missing: C functions that this driver
-    lacks. has_driver: without one the library cannot be loaded. efficiency_spread: as SimulatedNode has it.
+    `autocap.testing.logged_sensors`. job_gpus: which cards the job uses, `None` for all. job_pid: who the driver
+    says computes there; `None` until a player registers. start_s: when its first iteration begins; `None` as
+    job_pid. changes: limits that somebody else sets (`again` for an agent that does so every few seconds). reloads:
+    when the driver is taken out and loaded again, seconds: limits fall back to the default, counters begin anew,
+    handles from before are refused, and a process that had opened the library before is told UNINITIALIZED until it
+    opens it again. missing: C functions that this driver lacks. has_driver: without one the library cannot be
+    loaded. efficiency_spread: as SimulatedNode has it.
     """
 
     profile: str

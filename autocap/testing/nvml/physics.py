@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from autocap.clock import Clock
 from autocap.devices.model import profiles
-from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS
-from autocap.devices.simulated.device import SimulatedDevice
-from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.node import CardView, LimitChange, SimulatedNode
 from autocap.job.processes import identify
 from autocap.records import StepReading
+from autocap.testing.logged_sensors import LOGGED
 from autocap.testing.nvml.board import State, by_firmware, timeline
 from autocap.testing.nvml.machine import Change
+from autocap.testing.simulated.device import SimulatedDevice
+from autocap.testing.simulated.job import SimulatedJob
+from autocap.testing.simulated.node import CardView, LimitChange, SimulatedNode
 
 _NEVER_S = 1e9
 _SENSORS = {**PRESETS, **LOGGED}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from bench.budget_faults.demand import credentials
+from bench.budget_faults.command import credentials
 from bench.budget_faults.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Floor, is_alive
 from bench.budget_faults.vtn import CLIENT_SECRET, StandInVtn, event, in_seconds
-from tests.doubles.children import children
+from tests.doubles.jobs import children
 
 
 @pytest.fixture

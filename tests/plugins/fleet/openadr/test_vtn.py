@@ -21,7 +21,7 @@ from autocap.plugins.fleet.openadr.source import (
 from autocap.plugins.fleet.openadr.vtn import SILENT_S, Answer, Feed, Said, Vtn, Watched
 from autocap.session.prices.series import SourceRefused
 from bench.budget_faults.vtn import CLIENT_ID, CLIENT_SECRET, PROGRAM, StandInVtn, event
-from tests.doubles.children import children
+from tests.doubles.jobs import children
 
 AT = "2026-01-31T16:00:00Z"
 GOOD = Credentials(client_id=CLIENT_ID, client_secret=CLIENT_SECRET)

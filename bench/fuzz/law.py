@@ -1,5 +1,6 @@
 """The emulated machine that the helper serves, who computes on it, the policy, and what follows for each user: worked
-out here anew, as that is what is looked at."""
+out here anew, as that is what is looked at.
+"""
 
 import os
 import signal

@@ -1,10 +1,10 @@
 """Sensors as logs of real cards show them: with coloured noise, a wandering clock, quanta and slow responses.
 
-Those of `sensor.PRESETS` are idealised: white noise, regular updates. Numbers here: the logs of "Accurate and
-Convenient Energy Measurements for GPUs", SC24, arXiv 2312.02741, measured again, and public logs of training jobs on
-TITAN X, H100 and laptop cards. TITAN X and laptop have no log of constant load: their noise is taken to be usual. What
-a log shows of the jitter of an update, 1.5 to 3 ms, is mostly the reader's: the sensors' own is as large as the beats
-of a 20 ms wave in the logs are blurred.
+Those of `autocap.devices.model.sensor.PRESETS` are idealised: white noise, regular updates. Numbers here: the logs of
+"Accurate and Convenient Energy Measurements for GPUs", SC24, arXiv 2312.02741, measured again, and public logs of
+training jobs on TITAN X, H100 and laptop cards. TITAN X and laptop have no log of constant load: their noise is taken
+to be usual. What a log shows of the jitter of an update, 1.5 to 3 ms, is mostly the reader's: the sensors' own is as
+large as the beats of a 20 ms wave in the logs are blurred.
 """
 
 from dataclasses import replace

@@ -1,6 +1,7 @@
 """Rounds of cases: in each a helper is served, hostile clients play, one behaves well, and what must hold is looked at
-all the while and at the end."""
+all the while and at the end; and what came of them, in a table."""
 
+import json
 import os
 import signal
 import tempfile
@@ -10,14 +11,82 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from random import Random
+from statistics import median, quantiles
 
 from autocap.testing.nvml import FileBoard
 from autocap.testing.nvml.board import State
-from bench.fuzz.case import Case
-from bench.fuzz.helper import players, witness
-from bench.fuzz.helper.law import ARRIVALS_MW, Computing, Law, users
+from bench.common import waited
+from bench.fuzz import players
+from bench.fuzz.law import ARRIVALS_MW, Computing, Law, users
+from bench.fuzz.speech import Case
+from bench.helper.people import become
 from bench.helper.served import OPEN_BOUNDS, USUAL, Served, Vitals
-from bench.waiting import waited
+from bench.helper.talk import Lost, Refused, lend
+
+_BETWEEN_S = 0.05
+_LOW_MW, _HIGH_MW = 120_000, 240_000
+
+
+def start(uid: int, path: str, uuid: str, log: Path, seed: int) -> int:
+    """PID of a process that asks twenty times a second for this and that until SIGTERM, and then writes down the
+    milliseconds of each."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            with open(log, "w") as file:
+                become(uid)
+                stopped: list[int] = []
+                signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+                json.dump(_asked(path, uuid, Random(seed), stopped), file)
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """at_s: when, by the system's monotonic clock. taken_ms: until it was answered."""
+
+    op: str
+    at_s: float
+    taken_ms: float
+
+
+def read(log: Path) -> tuple[list[Asked], list[str]]:
+    """What was asked, and what went wrong."""
+    found = json.loads(log.read_text() or '[[], ["the witness wrote nothing"]]')
+    return [Asked(*one) for one in found[0]], list(found[1])
+
+
+def _asked(
+    path: str, uuid: str, random: Random, stopped: Sequence[int]
+) -> tuple[list[tuple[str, float, float]], list[str]]:
+    taken: list[tuple[str, float, float]] = []
+    wrong: list[str] = []
+    try:
+        talk = lend(path, [uuid])
+        due_s = time.monotonic()
+        while not stopped:
+            due_s = max(due_s + _BETWEEN_S, time.monotonic())
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            op = random.choice(("beat", "beat", "beat", "beat", "hello", "devices", "status", "set", "restore"))
+            own = {"watts": [random.randint(_LOW_MW, _HIGH_MW) / 1000]} if op == "set" else {}
+            began_s = time.monotonic()
+            try:
+                talk.ask(op, **own)
+            except Refused as error:
+                if error.code != "too_fast":
+                    raise
+            taken.append((op, began_s, 1000 * (time.monotonic() - began_s)))
+        talk.ask("give_back")
+        talk.close()
+    except (Lost, Refused, OSError) as error:
+        wrong.append(f"the well-behaved client: {type(error).__name__}: {error}")
+    return taken, wrong
+
 
 CASES_A_ROUND = 500
 _PLAYERS = 10
@@ -104,7 +173,7 @@ class _Round:
     def run(self, cases: Sequence[Case], before: Vitals) -> None:
         path, people = str(self._served.socket), self._law.users
         door = players.Door(path=path, refuses_s=_REFUSES_S if USUAL_BOUNDS in self._result.circumstances else 0.0)
-        good = witness.start(people.witness, path, self._law.uuids[7], self._folder / "witness", cases[0].index)
+        good = start(people.witness, path, self._law.uuids[7], self._folder / "witness", cases[0].index)
         time.sleep(_ALONE_S)
         begun_s = time.monotonic()
         logs = {number: self._folder / f"player-{number}" for number in range(_PLAYERS)}
@@ -116,7 +185,7 @@ class _Round:
         os.kill(good, signal.SIGTERM)
         os.waitpid(good, 0)
         self._result.seconds = time.monotonic() - begun_s
-        asked, wrong = witness.read(self._folder / "witness")
+        asked, wrong = read(self._folder / "witness")
         self._result.alone = [(one.op, one.taken_ms) for one in asked if one.at_s < begun_s]
         self._result.taken = [(one.op, one.taken_ms) for one in asked if one.at_s >= begun_s]
         for text in wrong:
@@ -220,3 +289,47 @@ class _Round:
         left = sorted(path.name for path in served.state_dir.glob("*.json"))
         if left:
             self._result.complain("left", f"the journal holds {', '.join(left)}")
+
+
+_WANTED_MS = 50.0
+
+
+def complaints(rounds: Sequence[Round]) -> list[tuple[str, str]]:
+    return [(column, f"{one.circumstances}: {text}") for one in rounds for column, text in one.complaints]
+
+
+def table(rounds: Sequence[Round]) -> Iterator[str]:
+    """A row for each kind of circumstances, and one of all; then how long a client that behaves well waited."""
+    yield f"{'helper':26}{'cases':>7}{'messages':>10}{'a second':>10}{'sets':>7}" + "".join(
+        f"{name:>9}" for name in COLUMNS
+    ) + f"{'peak':>9}{'growth':>9}"  # fmt: skip
+    kinds = {one.circumstances: [each for each in rounds if each.circumstances == one.circumstances] for one in rounds}
+    rows = {**kinds, **({"all": list(rounds)} if len(kinds) > 1 else {})}
+    for name, group in rows.items():
+        messages, seconds = sum(one.messages for one in group), sum(one.seconds for one in group)
+        counts = [sum(column == each for one in group for each, _ in one.complaints) for column in COLUMNS]
+        yield (
+            f"{name:26}{sum(one.cases for one in group):7}{messages:10}{messages / max(seconds, 1e-9):10.0f}"
+            f"{sum(one.sets for one in group):7}" + "".join(f"{count:9}" for count in counts)
+            + f"{max(one.peak_mb for one in group):6.1f} MB{max(one.growth_mb for one in group):6.1f} MB"
+        )  # fmt: skip
+    yield ""
+    yield f"{'a client that behaves well, ms':34}{'requests':>10}{'median':>9}{'p99':>9}{'longest':>9}"
+    for name, group in rows.items():
+        for words, taken in (
+            (f"{name}: before", [one for each in group for one in each.alone]),
+            (f"{name}: beside", [one for each in group for one in each.taken]),
+        ):
+            if taken:
+                yield _times(words, [ms for _, ms in taken])
+
+
+def p99(values: Sequence[float]) -> float:
+    """What one in a hundred of them exceeds."""
+    return quantiles(values, n=100)[-1] if len(values) > 1 else max(values)
+
+
+def _times(words: str, taken_ms: Sequence[float]) -> str:
+    p99_ms = p99(taken_ms)
+    much = f"  p99 is more than the {_WANTED_MS:g} ms that are wanted" if p99_ms > _WANTED_MS else ""
+    return f"{words:34}{len(taken_ms):10}{median(taken_ms):9.1f}{p99_ms:9.1f}{max(taken_ms):9.1f}{much}"

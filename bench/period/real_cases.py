@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
-from bench.period.real.families import FAMILIES, WINDOWS_S, Family
-from bench.period.real.polling import Recording
+from bench.period.real_signals import FAMILIES, WINDOWS_S, Family, Recording
 
 _NEAR = 0.03
 _MULTIPLES = 4

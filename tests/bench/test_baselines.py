@@ -1,16 +1,19 @@
 import pytest
 
-from autocap.config import STRATEGY, TuneConfig
+from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.simulated.job import SimulatedJob
+from autocap.errors import UsageError
 from autocap.events import TrialStarted
 from autocap.records import TrialState
-from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
+from autocap.strategies import Needs, registry
 from autocap.strategies.grid import CapGrid
-from autocap.strategies.registry import BUILTIN, find, option_values
-from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search
+from autocap.strategies.options import needs_of
+from autocap.strategies.registry import option_values
+from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, measured, search, trial_of
+from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.strategies import ENERGY, StrategyContract
-from bench.simulation.jobs import tune
+from bench.simulation.jobs import COMPARISONS, every, find, tune
+from bench.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from tests.doubles.searches import built, searched
 
 Baseline = type[DepoGolden] | type[DepoLinear] | type[Gpoeo] | type[ZeusScan]
@@ -89,8 +92,18 @@ def test_none_of_them_measures_a_cap_twice(kind: Baseline) -> None:
         assert len(asks) == len(set(asks))
 
 
-@pytest.mark.parametrize("name", ["depo-linear", "depo-golden", "zeus-scan", "gpoeo"])
-def test_a_baseline_is_named_as_one_has_no_options_and_is_not_the_default(name: str) -> None:
-    assert BUILTIN[name].startswith("autocap.strategies.baselines:")
+def test_gpoeo_begins_at_the_cheapest_cap_of_its_history() -> None:
+    baseline = measured(CLIFF, GRID[-1])
+    history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
+    assert built(Gpoeo, ENERGY, baseline, history=history).ask() == 135.0
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_baseline_has_no_options_needs_the_power_limit_and_is_no_choice_of_a_users(name: str) -> None:
+    assert find(name) in (DepoLinear, DepoGolden, ZeusScan, Gpoeo)
+    assert name in every()
     assert option_values(find(name), []) == {}
-    assert name != STRATEGY
+    assert needs_of(find(name)) is Needs.POWER_LIMIT
+    refusal = rf"strategy '{name}' is there to compare with, in `python -m bench strategies` .*; choose one of model, "
+    with pytest.raises(UsageError, match=refusal):
+        registry.find(name)

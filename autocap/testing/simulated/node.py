@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.devices.model.sensor import PowerSensor, SensorModel, for_gpu
-from autocap.devices.simulated.job import JobProgress, JobStretch, Pace, SimulatedJob, Waveform
+from autocap.testing.simulated.job import JobProgress, JobStretch, Pace, SimulatedJob, Waveform
 
 _BEFORE_S = 1.5  # idle time before zero, so that the sensor has readings from the start
 _TICK_S = 0.025  # the card's control loop moves the cap at these times

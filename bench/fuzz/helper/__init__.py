@@ -1,1 +1,0 @@
-"""Hostile clients of the helper: what they say, and what must hold whatever they say."""
