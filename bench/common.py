@@ -3,6 +3,7 @@ real processes do."""
 
 import argparse
 import json
+import logging
 import os
 import sys
 import time
@@ -84,6 +85,11 @@ def played(
                 print(f"\r[{'#' * (_BAR * done // len(given)):{_BAR}}] {done}/{len(given)}", end="", file=sys.stderr)
     if shown:
         print("\r\x1b[K", end="", file=sys.stderr)
+
+
+def be_quiet() -> None:
+    """What autocap would say on stderr in this process is not said."""
+    logging.getLogger("autocap").addHandler(logging.NullHandler())
 
 
 def markdown(*headings: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.events import Event
+from autocap.events.quote import PRICE
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.plugins.fleet.config import Policy
 from autocap.runlog.event_log import line_of
@@ -40,8 +41,7 @@ from bench.budget.live import Manager
 from bench.cluster.network import Network
 from bench.cluster.virtual import CountingLog, on_nodes
 from bench.period import jobs as period_jobs
-from bench.prices.live import followed
-from bench.prices.policy import swinging
+from bench.prices.policy import HOUR_S, known, swinging
 from bench.recurring.rules import Case as Recurring
 from bench.recurring.rules import play as recurrences
 from bench.recurring.workloads import prices, workloads
@@ -137,8 +137,12 @@ def _ceiling(seed: int) -> Lines:
 
 
 def _price(seed: int) -> Lines:
+    """A job of three hours, whose price moves."""
     hours = swinging(1, 0.5)[6:9]
-    return events_of(followed(_profile(seed), hours, 0.1 if seed % 2 else 0.0, seed).log)
+    config = TuneConfig(metric=Metric(name="cost", hour_price=0.1 if seed % 2 else None, moving=True))
+    quotes = [(HOUR_S * hour, PRICE, known(hours, hour)) for hour in range(len(hours))]
+    job = SimulatedJob(profile=_profile(seed))
+    return events_of(tune(job, config, "model", seed=seed, quotes=quotes, end_s=HOUR_S * len(hours)).log)
 
 
 def _period(seed: int) -> Lines:

@@ -205,7 +205,6 @@ def _pauses(rng: np.random.Generator, come_s: float, go_s: float) -> tuple[tuple
     return tuple(out)
 
 
-_SHARED_S = 10.0  # between two times at which those without a period of their own share anew, unless somebody came
 _ROOM = 0.10  # above the draw, which who gives up watts keeps
 _ROUNDS = 40
 _CLOSE = 1e-6

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,18 +28,6 @@ _AHEAD_S, _EVENT_SETTLES_S = 15.0, 15.0  # by then the caps of jobs that draw le
 _LESS = 0.75
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """Seconds. begun_s, begun_draw_s: from the start of an event that was known ahead to the last limit lowered, and to
-    the cards' draw below it. told_s: from when a VTN has an event that begins at once to the last limit lowered.
-    deleted_s: from when it has it no more to the budget as it was."""
-
-    begun_s: float
-    begun_draw_s: float
-    told_s: float
-    deleted_s: float
-
-
 def credentials(folder: Path) -> Path:
     """A file of the stand-in's."""
     path = folder / "credentials.toml"
@@ -48,9 +36,9 @@ def credentials(folder: Path) -> Path:
     return path
 
 
-def followed(seed: int) -> Followed:
+def followed(seed: int) -> tuple[float, ...]:
     """Four jobs on eight cards, and a VTN that takes a quarter of the watts that they have been granted, ahead and at
-    once. Raises Late."""
+    once: the seconds of `_FOLLOWED`. Raises Late."""
     with TemporaryDirectory() as name, StandInVtn() as vtn, Floor(Path(name) / "floor") as floor:
         floor.start_jobs()
         floor.start_budget(BUDGET_W, "--openadr", vtn.url, "--openadr-credentials", str(credentials(Path(name))))
@@ -73,7 +61,7 @@ def followed(seed: int) -> Followed:
         vtn.events = []
         deleted_s = floor.until(lambda: _budget_w(floor) == BUDGET_W, "it is over")
         floor.end()
-    return Followed(begun_s=begun_s, begun_draw_s=begun_draw_s, told_s=told_s, deleted_s=deleted_s)
+    return begun_s, begun_draw_s, told_s, deleted_s
 
 
 def _budget_w(floor: Floor) -> float | None:
@@ -227,12 +215,13 @@ def lowered(boards: Boards, budget: Budget) -> tuple[float, float, float]:
     return began_s, lowered_s, boards.now_s() - began_s
 
 
-_FOLLOWED = {
-    "begun_s": "its start, all limits lowered",
-    "begun_draw_s": "its start, the cards draw less",
-    "told_s": "begins at once and asked for every 10 s, all limits lowered",
-    "deleted_s": "deleted, the budget as it was",
-}
+# Of an event that was known ahead, of one that begins at once, and of one that the VTN has no more; until what.
+_FOLLOWED = (
+    "its start, all limits lowered",
+    "its start, the cards draw less",
+    "begins at once and asked for every 10 s, all limits lowered",
+    "deleted, the budget as it was",
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -252,8 +241,7 @@ def main(argv: Sequence[str]) -> int:
     if drops:
         tell_drops(*zip(*drops, strict=True))
     events = [followed(args.seed + 3 * number) for number in range(args.events)]
-    for name, what in _FOLLOWED.items() if events else ():
-        known_s = [getattr(one, name) for one in events]
+    for what, *known_s in zip(_FOLLOWED, *events, strict=True) if events else ():
         print(f"event less 25 %: {what} after {median(known_s):.2f} s (median), {max(known_s):.2f} s (worst)")
     drawn = outcome.drawn(kinds, args.injections, args.seed)
     with ThreadPoolExecutor(args.at_once) as threads:

@@ -1,13 +1,13 @@
 """python -m bench faults: one fault after the other into whole tuned jobs, and what became of limits and jobs."""
 
 import argparse
-import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from statistics import median
 
+from bench.common import be_quiet
 from bench.faults import helper_faults, process_faults, sudo_faults, virtual_faults
 from bench.faults.outcome import Outcome, add_options, chosen, drawn, report
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, with a cap set")
     args = parser.parse_args(argv)
     kinds = chosen(parser, args.kinds, tuple(_INJECTED), groups=_GROUPS) if args.kinds else ()
-    _be_quiet()
+    be_quiet()
     began_s = time.monotonic()
     outcomes = full(args.injections, args.kills, args.seed, kinds)
     return report(outcomes, began_s, args.json, back=_backs, said=6)
@@ -66,17 +66,13 @@ def full(count: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> list[O
 
 def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) -> list[Outcome]:
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
-    with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), initializer=be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
     busy = (process_faults.STARVING, f"sudo: {process_faults.STARVING}", *helper_faults.KINDS, *helper_faults.JOB_KINDS)
     for at_once, is_busy in ((_AT_ONCE, False), (_CROWD, True)):
         with ThreadPoolExecutor(at_once) as threads:
             outcomes += _gathered(threads, [one for one in real if (one[0] in busy) is is_busy])
     return outcomes
-
-
-def _be_quiet() -> None:
-    logging.getLogger("autocap").addHandler(logging.NullHandler())
 
 
 def _met(kind: str, seed: int) -> Outcome:

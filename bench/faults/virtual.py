@@ -104,16 +104,18 @@ class Stage:
 
     def fail(self, fault: Fault) -> None:
         """From now on the library fails so."""
-        self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(fault,))))
+        self._fails((fault,))
 
     def fail_also(self, fault: Fault) -> None:
         """The same, beside how it fails already."""
-        made = self.board.read().machine
-        self.board.update(lambda state: replace(state, machine=replace(made, faults=(*made.faults, fault))))
+        self._fails((*self.board.read().machine.faults, fault))
 
     def answer(self) -> None:
         """From now on the library does not fail."""
-        self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+        self._fails(())
+
+    def _fails(self, faults: tuple[Fault, ...]) -> None:
+        self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=faults)))
 
     def demand(self, when: str) -> None:
         """The limits should be back by now."""

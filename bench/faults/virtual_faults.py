@@ -30,8 +30,8 @@ class Planned:
     fault: one of the library's, which must have been met.
     """
 
-    inject: Callable[[Stage], None]
-    pattern: str | None
+    inject: Callable[[Stage], object] = lambda stage: None
+    pattern: str | None = None
     fault: Fault | None = None
 
 
@@ -50,8 +50,7 @@ def injected(kind: str, seed: int) -> Outcome | None:
         stages.append(stage)
         planned.inject(stage)
         if planned.fault is not None:
-            faults = (planned.fault,)
-            stage.board.update(lambda state: replace(state, machine=replace(state.machine, faults=faults)))
+            stage.fail(planned.fault)
 
     report = play(usual(), inject)
     if planned.fault is not None and not stages[0].library.met(planned.fault):
@@ -106,12 +105,12 @@ def _any_call(rng: Random) -> int:
 
 def _refused(rng: Random) -> Planned:
     fault = Fault(code=NO_PERMISSION, function=SET, after=rng.randrange(len(reference().sets)), times=None)
-    return Planned(inject=_nothing, fault=fault, pattern="was not permitted")
+    return Planned(fault=fault, pattern="was not permitted")
 
 
 def _lost(rng: Random) -> Planned:
     fault = Fault(code=LOST, after=_any_call(rng) // 2, times=None, gpu=rng.choice((0, 1)))
-    return Planned(inject=_nothing, fault=fault, pattern="GPU_IS_LOST")
+    return Planned(fault=fault, pattern="GPU_IS_LOST")
 
 
 def _lost_and_back(rng: Random) -> Planned:
@@ -135,7 +134,7 @@ def _late(rng: Random) -> Planned:
         for t_s in times_s:
             stage.clock.at(t_s, lambda: stage.clock.step(rng.uniform(0.1, 5.0)))
 
-    return Planned(inject=inject, pattern=None)
+    return Planned(inject=inject)
 
 
 def _passing(code: int) -> Callable[[Random], Planned]:
@@ -144,7 +143,7 @@ def _passing(code: int) -> Callable[[Random], Planned]:
     def plan(rng: Random) -> Planned:
         delay_s = rng.choice((0.0, 0.0, 0.2, 3.0))
         fault = Fault(code=code, after=_any_call(rng), times=rng.randint(1, 4), delay_s=delay_s)
-        return Planned(inject=_nothing, fault=fault, pattern=None)
+        return Planned(fault=fault)
 
     return plan
 
@@ -152,7 +151,7 @@ def _passing(code: int) -> Callable[[Random], Planned]:
 def _lasting(code: int) -> Callable[[Random], Planned]:
     def plan(rng: Random) -> Planned:
         fault = Fault(code=code, after=_any_call(rng), times=None)
-        return Planned(inject=_nothing, fault=fault, pattern=ERRORS[code][0])
+        return Planned(fault=fault, pattern=ERRORS[code][0])
 
     return plan
 
@@ -160,7 +159,7 @@ def _lasting(code: int) -> Callable[[Random], Planned]:
 def _other_code(rng: Random) -> Planned:
     code = rng.choice([code for code in ERRORS if code not in (LOST, TIMEOUT, UNKNOWN, NO_PERMISSION)])
     fault = Fault(code=code, after=_any_call(rng), times=rng.choice((1, 3, None)))
-    return Planned(inject=_nothing, fault=fault, pattern=None)
+    return Planned(fault=fault)
 
 
 def _card(pattern: str, until: float, **changes: object) -> Callable[[Random], Planned]:
@@ -210,7 +209,7 @@ def _forgetful(rng: Random) -> Planned:
         for gpu in (0, 1):
             stage.card(gpu, ignored_share=share, steps=steps)
 
-    return Planned(inject=inject, pattern=None)
+    return Planned(inject=inject)
 
 
 def _sensor(trouble: Trouble, pattern: str, **changes: object) -> Callable[[Random], Planned]:
@@ -219,25 +218,15 @@ def _sensor(trouble: Trouble, pattern: str, **changes: object) -> Callable[[Rand
     def plan(rng: Random) -> Planned:
         from_s = rng.uniform(0.0, _LATEST * reference().end_s)
         until_s = from_s + rng.choice((12.0, 1e9))
-        return _card_at_once(
-            rng, pattern, episodes=(Episode(trouble=trouble, from_s=from_s, until_s=until_s),), **changes
-        )
+        gpu, episodes = rng.choice((0, 1)), (Episode(trouble=trouble, from_s=from_s, until_s=until_s),)
+        return Planned(inject=lambda stage: stage.card(gpu, episodes=episodes, **changes), pattern=pattern)
 
     return plan
 
 
-def _card_at_once(rng: Random, pattern: str, **changes: object) -> Planned:
-    gpu = rng.choice((0, 1))
-    return Planned(inject=lambda stage: stage.card(gpu, **changes), pattern=pattern)
-
-
 def _disk_full(rng: Random) -> Planned:
     writes = rng.randrange(reference().synced - _LAST_SYNCS)
-
-    def inject(stage: Stage) -> None:
-        stage.syncs = writes
-
-    return Planned(inject=inject, pattern="No space left on device")
+    return Planned(inject=lambda stage: setattr(stage, "syncs", writes), pattern="No space left on device")
 
 
 def _clock(rng: Random) -> Planned:
@@ -250,7 +239,7 @@ def _clock(rng: Random) -> Planned:
     def inject(stage: Stage) -> None:
         stage.clock.at(t_s, lambda: stage.clock.step(seconds) if ahead else set_wall(stage))
 
-    return Planned(inject=inject, pattern=None)
+    return Planned(inject=inject)
 
 
 def _other_tool(rng: Random) -> Planned:
@@ -269,10 +258,6 @@ def _other_tool(rng: Random) -> Planned:
 
     found_at_start = max(t_s for t_s, _, _ in writes) < sets[0][0]  # or noticed by then
     return Planned(inject=inject, pattern=None if found_at_start else "somebody else|another tool")
-
-
-def _nothing(stage: Stage) -> None:
-    """The fault itself is all there is."""
 
 
 KINDS: dict[str, Callable[[Random], Planned]] = {

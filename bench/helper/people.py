@@ -24,11 +24,6 @@ def as_user(uid: int = USER) -> Rights:
     return Rights(user=uid, group=uid, extra_groups=[GROUP]) if os.geteuid() == 0 else Rights()
 
 
-def uid_of(uid: int = USER) -> int:
-    """Whom such a process runs as."""
-    return uid if os.geteuid() == 0 else os.getuid()
-
-
 def become(uid: int) -> None:
     """From now on this process is that user's."""
     if os.geteuid() == 0 and uid != 0:

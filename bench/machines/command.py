@@ -3,14 +3,11 @@ agents do, in virtual time; and what became of each."""
 
 import argparse
 import json
-import logging
 import math
-import os
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +15,8 @@ from autocap import events
 from autocap.config import STRATEGY, TuneConfig
 from autocap.devices.model import profiles
 from autocap.metrics import Metric
+from bench import common
+from bench.common import be_quiet
 from bench.faults.virtual import Report, play
 from bench.machines.drawn import SLOW, Drawn, drawn, pairs
 
@@ -147,8 +146,7 @@ def main(argv: Sequence[str]) -> int:
         machines = pairs(args.seed)
     else:
         machines = [drawn(args.seed + number, args.manners) for number in range(args.count)]
-    with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
-        found = list(pool.map(played, machines))
+    found = list(common.played(played, machines, begin=be_quiet))
     for line in table(found):
         print(line)
     for one in found:
@@ -179,10 +177,6 @@ def table(found: Iterable[Played]) -> list[str]:
         counts = (tuned, len(group) - tuned, kinds["refused wrongly"], *(kinds[title] for title in _TITLES[3:]))
         lines.append(f"{name:44}{len(group):6}" + "".join(f"{count:9}" for count in counts))
     return lines
-
-
-def _be_quiet() -> None:
-    logging.getLogger("autocap").addHandler(logging.NullHandler())
 
 
 def _as_json(one: Played) -> dict[str, object]:

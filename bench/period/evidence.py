@@ -341,7 +341,7 @@ def report(rows: Sequence[Found]) -> list[str]:
     right = [row for row in rows if row.called and not row.wrong and not row.window.fast]
     errors = [(abs(row.error or 0.0), row.rel_stderr or 0.0) for row in right]
     lines.append(
-        f"stated errors of those that are right: {_within(errors, 1)} % within 1σ, {_within(errors, 2)} % within 2σ"
+        f"stated errors of those that are right: {within(errors, 1)} % within 1σ, {within(errors, 2)} % within 2σ"
     )
     cpu_ms = [1000 * row.cpu_s for row in rows]
     return [*lines, f"CPU per call: mean {np.mean(cpu_ms):.0f} ms, worst {max(cpu_ms):.0f} ms"]
@@ -367,5 +367,6 @@ def _cell(rows: Sequence[Found]) -> str:
     return f"{100 * len(called) / len(rows):.0f} {100 * len(proven) / len(rows):.0f} {len(wrong)}"
 
 
-def _within(errors: Sequence[tuple[float, float]], sigmas: int) -> str:
+def within(errors: Sequence[tuple[float, float]], sigmas: int) -> str:
+    """How many per cent of some (error, stated error) are within so many stated ones."""
     return f"{100 * float(np.mean([error <= sigmas * stderr for error, stderr in errors])):.0f}" if errors else "-"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
+from bench.period.evidence import within
 from bench.period.real_signals import FAMILIES, WINDOWS_S, Family, Recording
 
 _NEAR = 0.03
@@ -155,10 +156,5 @@ def _cells(rows: Sequence[RealRow]) -> list[str]:
     counts = [len(rows), len(called), len(right)]
     counts += [sum(row.multiple == multiple for row in right) for multiple in (2, 3, 4)]
     counts += [len(rows) - len(called), len(wrong), sum(row.verified for row in wrong)]
-    return [*map(str, counts), _within(right, 1), _within(right, 2)]
-
-
-def _within(right: Sequence[RealRow], sigmas: int) -> str:
-    if not right:
-        return "-"
-    return f"{100 * np.mean([abs(row.error or 0.0) <= sigmas * (row.rel_stderr or 0.0) for row in right]):.0f}"
+    errors = [(abs(row.error or 0.0), row.rel_stderr or 0.0) for row in right]
+    return [*map(str, counts), within(errors, 1), within(errors, 2)]

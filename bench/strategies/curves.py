@@ -37,20 +37,8 @@ SIGMAS = (1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a strategy says at the end of its search; nothing of either where it does not say.
-
-    predictions: of untried caps. loss: how much more the recommended cap will cost than the best one, a share of the
-    latter's cost, and the standard deviation of that.
-    """
-
-    predictions: Sequence[Prediction] = ()
-    loss: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How that compares with the truth, for one search.
+    """How what a strategy says at the end of its search compares with the truth.
 
     time_within, energy_within: the share of the predicted caps that are truly within 1 and 2 stated standard
     deviations; `None` where nothing was predicted. loss_pct, loss_sd_pct: as expected, percent; `None` if not said.
@@ -68,20 +56,26 @@ class Calibration:
         return regret_pct <= self.loss_pct + 2 * self.loss_sd_pct
 
 
-def judge(said: Expected, grid: CapGrid, energies: Floats, times: Floats) -> Calibration:
-    """Compare with the true energies and times of the grid's caps over the baseline's, shape (caps,) each."""
-    where = [grid.index(one.setting) for one in said.predictions]
-    loss, loss_sd = (None, None) if said.loss is None else (100 * said.loss[0], 100 * said.loss[1])
+def judge(
+    predictions: Sequence[Prediction], lost: tuple[float, float] | None, grid: CapGrid, energies: Floats, times: Floats
+) -> Calibration:
+    """Compare with the true energies and times of the grid's caps over the baseline's, shape (caps,) each.
+
+    predictions: of untried caps. lost: how much more the recommended cap will cost than the best one, a share of the
+    latter's cost, and the standard deviation of that; `None` where the strategy does not say.
+    """
+    where = [grid.index(one.setting) for one in predictions]
+    loss, loss_sd = (None, None) if lost is None else (100 * lost[0], 100 * lost[1])
     return Calibration(
         time_within=_within(
             times[where],
-            [one.time for one in said.predictions],
-            [one.period_rel_stderr for one in said.predictions],
+            [one.time for one in predictions],
+            [one.period_rel_stderr for one in predictions],
         ),
         energy_within=_within(
             energies[where],
-            [one.energy for one in said.predictions],
-            [one.energy_rel_stderr for one in said.predictions],
+            [one.energy for one in predictions],
+            [one.energy_rel_stderr for one in predictions],
         ),
         loss_pct=loss,
         loss_sd_pct=loss_sd,
@@ -261,8 +255,8 @@ def drive(
     trials: list[Trial] = []
     while len(trials) < _MOST_TRIALS and (cap_w := search.ask()) is not None:
         trials.append(tried(search, measure(cap_w)))
-    kept_w, strategy = search.recommend(), search.strategy
-    said = Expected(predictions=strategy.predict(), loss=strategy.expected_loss())
+    kept_w = search.recommend()
+    predicted, lost = search.strategy.predict(), search.strategy.expected_loss()
     energies, times = powers_w * times_s / (powers_w[-1] * times_s[-1]), times_s / times_s[-1]
     terms = metric.terms(measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0))
     return Drive(
@@ -270,7 +264,7 @@ def drive(
         costs=terms.energy * energies * times**terms.power + terms.time * times + terms.constant,
         trials=tuple(trials),
         kept_w=kept_w,
-        calibration=judge(said, grid, energies, times),
+        calibration=judge(predicted, lost, grid, energies, times),
     )
 
 

@@ -13,7 +13,7 @@ from bench.strategies import command as strategies
 from bench.strategies import curve_cases
 from bench.strategies.curve_cases import without
 from bench.strategies.curve_set import curve_set
-from bench.strategies.curves import Calibration, Expected, columns, drive, judge
+from bench.strategies.curves import Calibration, columns, drive, judge
 from tests.bench.test_curves import case as case_of
 from tests.doubles.feeds import prediction
 
@@ -38,8 +38,8 @@ def predicted(cap_w: float, energy: float, time: float, rel_error: float) -> Pre
 
 
 def test_predictions_are_judged_by_the_relative_errors_that_they_state() -> None:
-    said = Expected(predictions=[predicted(100, 0.8, 1.5, 0.02), predicted(110, 0.9 / 1.03, 1.1 / 1.015, 0.02)])
-    found = judge(said, GRID, ENERGIES, TIMES)
+    said = [predicted(100, 0.8, 1.5, 0.02), predicted(110, 0.9 / 1.03, 1.1 / 1.015, 0.02)]
+    found = judge(said, None, GRID, ENERGIES, TIMES)
     assert found == Calibration(time_within=(0.5, 1.0), energy_within=(0.5, 1.0), loss_pct=None, loss_sd_pct=None)
 
 
