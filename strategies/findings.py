@@ -1,15 +1,15 @@
 """What the trials so far say about each cap: repeats pooled, and who comes before whom.
 
-Repeats of a cap are pooled as everywhere (`autocap.stats`); the error that all of them share, where a proxy stands
-for the iterations, stays. Caps are ordered by standing first and only then by cost, since a cap that is too slow may
-well look cheap.
+Repeats of a cap are pooled as everywhere (`autocap.measurement.stats`); the error that all of them share, where a
+proxy stands for the iterations, stays. Caps are ordered by standing first and only then by cost, since a cap that is
+too slow may well look cheap.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autocap import stats
+from autocap.measurement import stats
 from autocap.metrics import Metric, slowdown
 from autocap.records import AtSetting, Measurement, Trial, TrialState
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.stats import chi_square_above
+from autocap.measurement.stats import chi_square_above
 
 Floats = NDArray[np.float64]
 _FEWEST_POINTS = 5  # a quadratic through fewer leaves next to nothing to judge its fit by

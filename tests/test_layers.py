@@ -15,12 +15,10 @@ STDLIB = frozenset(sys.stdlib_module_names)
 # The whole rule: a room imports the words, and of the rooms before it those that stand here; never back.
 WORDS = (
     "text",
-    "printing",
     "errors",
     "clock",
     "knobs",
     "records",
-    "stats",
     "metrics",
     "config",
     "events",
@@ -28,15 +26,14 @@ WORDS = (
 ROOMS = {
     "job": "",
     "wire": "job",
-    "registry": "job",
-    "strategies": "registry job",
     "progress": "job wire",
-    "devices": "registry job wire",
-    "limits": "devices job wire",
     "measurement": "progress",
-    "runlog": "registry job wire",
+    "strategies": "job measurement",
+    "devices": "job wire",
+    "limits": "devices job wire",
+    "runlog": "job wire",
     "controller": "measurement progress strategies",
-    "reports": "registry job wire runlog measurement progress",
+    "reports": "job wire runlog measurement progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -54,7 +51,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(text|errors|knobs|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
+    r"(errors|knobs|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
     r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
     r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
@@ -65,7 +62,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(text|printing|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(text|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
@@ -303,8 +300,8 @@ def entries() -> list[Path]:
 
 def test_the_folder_says_what_there_is_at_a_glance() -> None:
     shown = entries()
-    assert len(shown) <= 32
-    assert len([path for path in shown if path.is_dir() and path.name not in ("plugins", "docs")]) <= 18
+    assert len(shown) <= 28
+    assert len([path for path in shown if path.is_dir() and path.name != "plugins"]) <= 18
 
 
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
@@ -345,4 +342,4 @@ def _listed(page: str, heading: str) -> set[str]:
 def test_the_documents_list_the_rooms_as_they_are(page: str, heading: str) -> None:
     assert _listed(page, heading) == {*WORDS, *ROOMS}
     there = {path.stem for path in entries() if path.name[0] not in "._" and path.suffix in ("", ".py")}
-    assert there - {"docs"} == {*WORDS, *ROOMS} - GONE
+    assert there == {*WORDS, *ROOMS} - GONE

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from autocap import registry
 from autocap.devices.inventory import DescribedDevice, SensorSeen
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
+from autocap.job import registry
 from autocap.limits.helper.offers import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autocap import registry
 from autocap.cli import findings
 from autocap.cli.device_report import Budget, Setter, Setters, best, budget_here
 from autocap.cli.findings import KERNEL_LOG, Finding, note, ok, parted, trouble
@@ -26,6 +25,7 @@ from autocap.devices.nvml.checkup import GpuFacts, Watch, facts
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.permission import Settable, denial, own_privileges, settable
 from autocap.errors import AutocapError, GuardError
+from autocap.job import registry
 from autocap.job.limit_setters import likely_setters
 from autocap.job.own_command import helper_advice, sudo_advice, sudo_command
 from autocap.limits.recovery import Fate, Settled, settle

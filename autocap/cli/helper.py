@@ -14,7 +14,7 @@ from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.errors import UsageError
 from autocap.limits.helper.protocol import Devices, Offer, Op, Status, socket_path
-from autocap.printing import put, put_json
+from autocap.text import put, put_json
 
 _ACTIONS = ("serve", "status", "install", "uninstall")
 _OF = {"socket": ("serve",), "policy": ("serve",), "group": ("serve", "install"), "json": ("status",)}

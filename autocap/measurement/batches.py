@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.clocks import pooled_hz
+from autocap.measurement.stats import scatter
 from autocap.records import Measurement
-from autocap.stats import scatter
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autocap import events, registry
+from autocap import events
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
 from autocap.devices.base import LimitVerifier, Tunable
 from autocap.devices.knob_port import port_of
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
+from autocap.job import registry
 from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId
 from autocap.knobs import Knob

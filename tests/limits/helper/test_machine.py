@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autocap import registry
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.devices.nvml.inventory import NvmlInventory
 from autocap.devices.rapl.inventory import RaplInventory
+from autocap.job import registry
 from autocap.limits import Guardian
 from autocap.limits.asking import REAL_TIME, Waiting
 from autocap.limits.helper import policy_file

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from autocap.errors import PeerLost
 from autocap.plugins.fleet.budget.calling import call, holder_paths
 from autocap.plugins.fleet.budget.words import Ask, Change, Done, End, JobStanding, Standing, Weigh
-from autocap.printing import beneath, note, put, put_json
+from autocap.text import beneath, note, put, put_json
 
 _EVERY_S = 1.0
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"

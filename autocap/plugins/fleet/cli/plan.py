@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autocap.errors import AutocapError
 from autocap.plugins.fleet.config import UNIFORM, PlanConfig, Policy
-from autocap.printing import columns, encoding_of, note, put, put_json
+from autocap.text import columns, encoding_of, note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.figures.model import Picture

@@ -40,12 +40,12 @@ from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.weights import Weights
 from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.reports.document import present_budget
-from autocap.printing import note
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
+from autocap.text import note
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
 

@@ -3,9 +3,9 @@
 from autocap import events
 from autocap.events import Event
 from autocap.plugins.fleet import events as budget
-from autocap.printing import note
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
+from autocap.text import note
 
 
 class Spoken(Reporter):

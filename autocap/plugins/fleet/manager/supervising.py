@@ -13,7 +13,7 @@ from types import FrameType
 from autocap.errors import AutocapError
 from autocap.job.processes import has_ended
 from autocap.limits.times import STOPPED_LOOKS, SUPERVISOR_LOOK_S
-from autocap.printing import note
+from autocap.text import note
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST_DEATHS, _WITHIN_S = 5, 60.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.protocol import FromAgent, Lost, Message
-from autocap.printing import note
+from autocap.text import note
 
 FOR_S = 60.0
 _STUCK_S = 12.0  # without a word: agents speak within a second

@@ -27,10 +27,9 @@ from autocap.plugins.fleet.openadr.credentials import find_credentials
 from autocap.plugins.fleet.site.nodes import Nodes
 from autocap.plugins.fleet.site.parts import Parts
 from autocap.plugins.fleet.site.site import Site
-from autocap.printing import note
 from autocap.reports import html
 from autocap.session.recorder import Recorder
-from autocap.text import printable_json
+from autocap.text import note, printable_json
 from autocap.wire.codec import encode
 
 _NODE = (sys.executable, "-P", "-m", "autocap.plugins.fleet.site.node")

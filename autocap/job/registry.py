@@ -18,7 +18,7 @@ from autocap.job.trusted_code import require_trusted_module
 from autocap.text import did_you_mean
 
 _FLEET, _RECUR, _TRACKERS, _GRID = (f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid"))
-_PLUGINS = Path(__file__).parent / "plugins"
+_PLUGINS = Path(__file__).parent.parent / "plugins"
 # By kind and name.
 _OURS = {
     "commands": {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autocap.stats import chi_square_above, normal_below, student_above
+from autocap.measurement.stats import chi_square_above, normal_below, student_above
 
 
 @pytest.fixture(scope="module", autouse=True)
