@@ -15,7 +15,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.clock import Clock
-from autocap.controller.actions import Action, Announce, SetCaps
+from autocap.controller.context import Action, Announce, SetCaps
 from autocap.errors import (
     ActuatorUnavailable,
     AutocapError,

@@ -17,7 +17,7 @@ from autocap import events
 from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
-from autocap.controller.remembered import Remembered
+from autocap.controller.waiting import Remembered
 from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.limit_setters import other_setters

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
 from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
-from autocap.controller.context import StepContext
-from autocap.controller.deadline import Deadline
-from autocap.controller.following import Following
-from autocap.controller.horizon import Choices, worth
+from autocap.controller.context import Keep, Kept, Revert, RevertForNow, StepContext
+from autocap.controller.following import Choices, Deadline, Following, worth
 from autocap.controller.intake import Intake
 from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.search import Search

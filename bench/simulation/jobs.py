@@ -14,9 +14,9 @@ import numpy as np
 from autocap import events
 from autocap.clock import Clock, VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Announce
+from autocap.controller.context import Action, Announce
 from autocap.controller.controller import Controller
-from autocap.controller.remembered import Remembered
+from autocap.controller.waiting import Remembered
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile

@@ -7,8 +7,7 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.comparison import scattering_as
-from autocap.controller.first_look import FirstLook
-from autocap.controller.remembered import Remembered
+from autocap.controller.waiting import FirstLook, Remembered
 from autocap.devices.model import profiles
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.simulated.job import SimulatedJob

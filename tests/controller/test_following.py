@@ -9,7 +9,7 @@ import pytest
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce
+from autocap.controller.context import Announce
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedDevice

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autocap.controller.horizon import Choices, Spans, worth
+from autocap.controller.following import Choices, Spans, worth
 from autocap.devices.model import profiles
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import SetCaps
+from autocap.controller.context import SetCaps
 from autocap.controller.controller import Controller
 from autocap.metrics import Metric
 from autocap.progress import StepProgress

@@ -7,7 +7,7 @@ import pytest
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller import Controller
-from autocap.controller.actions import Action, Announce, SetCaps
+from autocap.controller.context import Action, Announce, SetCaps
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress

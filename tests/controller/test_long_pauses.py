@@ -6,8 +6,7 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import SetCaps
-from autocap.controller.context import StepContext
+from autocap.controller.context import SetCaps, StepContext
 from autocap.devices.model import profiles
 from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.events import State

@@ -10,10 +10,9 @@ from autocap.config import TuneConfig
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.context import StepContext
 from autocap.controller.doubts import Doubts
-from autocap.controller.first_look import FirstLook
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.proving import Proving
 from autocap.controller.search import Search
+from autocap.controller.waiting import FirstLook, Proving
 from autocap.events.quote import PRICE, Quote
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.drift import impossible

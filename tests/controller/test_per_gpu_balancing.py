@@ -7,11 +7,9 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce, Keep
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.context import StepContext
-from autocap.controller.per_gpu.balancing import Balancing
-from autocap.controller.per_gpu.lowering import Lowering, Response
+from autocap.controller.context import Announce, Keep, StepContext
+from autocap.controller.per_gpu import Balancing, Lowering, Response
 from autocap.controller.steps import Decided
 from autocap.devices.model import profiles
 from autocap.devices.simulated.job import SimulatedJob, WorkloadChange

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.controller.per_gpu.lowering import Caps, Lowering, Response, Shown, response
+from autocap.controller.per_gpu import Caps, Lowering, Response, Shown, response
 from autocap.records import Cost
 from autocap.strategies.grid import CapGrid
 from tests.doubles.feeds import measurement

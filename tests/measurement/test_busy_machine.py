@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autocap.config import TuneConfig
-from autocap.controller.revisits import Revisits
+from autocap.controller.search_baseline import Revisits
 from autocap.measurement.metering import Metered
 from autocap.measurement.paired import compared, undisturbed
 from autocap.measurement.probe import Probe, ProbeRules

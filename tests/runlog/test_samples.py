@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.controller.pace import Pace
+from autocap.controller.intake import Pace
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedDevice
 from autocap.devices.simulated.job import SimulatedJob

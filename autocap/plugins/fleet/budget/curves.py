@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.controller.scaling import exponent_below
+from autocap.controller.known_curve import exponent_below
 
 Floats = NDArray[np.float64]
 
@@ -81,8 +81,8 @@ class JobCurve:
 
     def down_to(self, cap_w: float) -> "JobCurve":
         """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, time
-        goes on as it came (`controller.scaling`), and energy with it: that less power is drawn there than at the lowest
-        cap that is known, for the time that it takes, nobody has seen, and below a cliff it is not so."""
+        goes on as it came (`exponent_below`), and energy with it: that less power is drawn there than at the lowest cap
+        that is known, for the time that it takes, nobody has seen, and below a cliff it is not so."""
         low_w = float(self.caps_w[0])
         if cap_w == low_w:
             return self
