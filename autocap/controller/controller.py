@@ -26,8 +26,7 @@ from autocap.controller.waiting import Baseline, Proving, Remembered, Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.events.quote import Quote
-from autocap.measurement.idle import IdleWatch
-from autocap.measurement.metering import Metered
+from autocap.measurement.metering import IdleWatch, Metered
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
 from autocap.progress import EXACT, Progress

@@ -15,8 +15,7 @@ from autocap import events
 from autocap.config import SAMPLES_PER_UPDATE
 from autocap.controller.context import StepContext
 from autocap.controller.tuning import TUNING
-from autocap.measurement.idle import IdleWatch
-from autocap.measurement.metering import Metered, Metering
+from autocap.measurement.metering import IdleWatch, Metered, Metering
 from autocap.measurement.totals import RunningTotals
 from autocap.progress import Progress
 from autocap.records import Sample, SensorInfo

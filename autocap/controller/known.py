@@ -25,7 +25,7 @@ WORSE = "worse than the baseline"
 MOVED = "the budget gives other watts now"
 
 
-def nearly() -> float:
+def near_ceiling() -> float:
     """Of a ceiling: from there on a cap counts as it."""
     return 1 - TUNING.ceiling_same / 2
 
@@ -80,7 +80,7 @@ def as_now(trial: Trial, refuted: Collection[str]) -> Trial:
 
 def at_ceiling(trial: Trial, ceiling_w: float) -> Trial:
     """A trial of a cap just below a ceiling, watts, as of that."""
-    if not nearly() * ceiling_w <= trial.setting < ceiling_w:
+    if not near_ceiling() * ceiling_w <= trial.setting < ceiling_w:
         return trial
     shown = trial.measurement and replace(trial.measurement, setting=(ceiling_w,) * len(trial.measurement.setting))
     return replace(trial, setting=ceiling_w, measurement=shown)
@@ -164,7 +164,7 @@ class Known:
         """The caps that may be asked for now."""
         if self.ceiling_w is None:
             return self._up_to(self.most_w)
-        below = (setting for setting in self.caps if setting < nearly() * self.ceiling_w)
+        below = (setting for setting in self.caps if setting < near_ceiling() * self.ceiling_w)
         return CapGrid([*below, self.ceiling_w], self.caps.knob)
 
     def _up_to(self, most_w: float) -> CapGrid:

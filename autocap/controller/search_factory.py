@@ -1,5 +1,5 @@
-"""From a baseline to a search: with which strategy, on which caps, and at what cost to the job; and, where iterations are
-long, how long it is going to take, and how much longer than usual its parts."""
+"""From a baseline to a search: with which strategy, on which caps, and at what cost to the job; and, where iterations
+are long, how long it is going to take, and how much longer than usual its parts."""
 
 from collections.abc import Callable, Sequence
 

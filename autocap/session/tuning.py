@@ -25,7 +25,7 @@ from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian
 from autocap.limits.times import DRIVER_AT_END_S
-from autocap.measurement.idle import IdleWatch
+from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial

@@ -16,7 +16,7 @@ import numpy as np
 from autocap.devices.model.sensor import PowerSensor, SensorModel
 from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
-from autocap.progress.period.proof import Tried, tried
+from autocap.progress.period.ratio import Tried, tried
 from autocap.progress.period.signals import moves
 from bench.common import played
 from bench.period.host import KINDS, LOGS, load_of

@@ -17,7 +17,7 @@ from autocap.controller.search import Search
 from autocap.devices.model.profiles import Profile
 from autocap.events import Followed
 from autocap.events.quote import PRICE
-from autocap.measurement.idle import IdleWatch
+from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement

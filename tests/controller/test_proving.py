@@ -12,7 +12,7 @@ from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.progress.period.progress import PeriodProgress
-from autocap.progress.period.proof import Tried
+from autocap.progress.period.ratio import Tried
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.doubles.outcomes import announced, warnings
 
@@ -52,7 +52,7 @@ def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(confi
 
 @pytest.mark.parametrize("says", [Tried.UNCLEAR, Tried.REFUTED])
 def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(says, monkeypatch) -> None:
-    monkeypatch.setattr("autocap.progress.period.proof.tried", lambda *_, **__: (says, 0.7))
+    monkeypatch.setattr("autocap.progress.period.ratio.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=EDP), end_s=600.0)
     assert [event.setting for event in announced(outcome, events.CapSet)][1:] == [(PROFILE.cap_range.default_w,)]
     assert not announced(outcome, events.ProgressFound)

@@ -16,7 +16,7 @@ from autocap.devices.simulated.job import SimulatedJob, WorkloadChange
 from autocap.events import State
 from autocap.job.processes import ProcessId
 from autocap.measurement.drift import DriftWatch
-from autocap.measurement.pauses import PauseWatch
+from autocap.measurement.metering import PauseWatch
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter

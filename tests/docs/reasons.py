@@ -40,7 +40,7 @@ _OTHER = {
     "devices/permission.py denial",  # why somebody else is asked first
     "devices/powercap.py _doubt",  # of one reading
     "progress/__init__.py notice",  # what is waited for, or taken instead
-    "progress/period/looking.py notice",
+    "progress/period/learning.py notice",
     "progress/calls/duty.py remark",  # how calls are counted
     "progress/calls/iterations.py remark",
     "progress/witness.py _found",

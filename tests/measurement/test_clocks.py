@@ -1,4 +1,4 @@
-from autocap.measurement.clocks import Clocks
+from autocap.measurement.batches import Clocks
 from autocap.records import Reading, Sample
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.measurement.idle import IdleWatch
+from autocap.measurement.metering import IdleWatch
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import NodeReading, SensorInfo

@@ -9,7 +9,7 @@ from autocap.devices.model import profiles
 from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.devices.simulated.node import SimulatedNode, Spell
 from autocap.events import State
-from autocap.measurement.pauses import PauseWatch, far_longer
+from autocap.measurement.metering import PauseWatch, far_longer
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading, TrialState

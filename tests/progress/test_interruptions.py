@@ -5,7 +5,7 @@ import pytest
 
 from autocap.progress.period import Verdict, count, detect
 from autocap.progress.period.estimate import Floats
-from autocap.progress.period.stillness import pauses
+from autocap.progress.period.series import pauses
 
 STEP_S, READ_S = 0.42, 0.105
 LOW, HIGH = (96.0, 74.0), (235.0, 232.0)

@@ -5,7 +5,7 @@ import pytest
 
 from autocap.progress.period.bound import Draw, Floats, Swing, may_pass, swing_of
 from autocap.progress.period.estimate import Template
-from autocap.progress.period.proof import Tried, tried
+from autocap.progress.period.ratio import Tried, tried
 
 DRAW = Draw(least_w=50.0, most_w=350.0)
 PHASES = 128

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autocap.progress.period import Cycles, detect, lock
-from autocap.progress.period.cycles import count
+from autocap.progress.period.locate import count
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
 
 SENSOR = SENSORS["20/10"]

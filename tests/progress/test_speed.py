@@ -11,7 +11,7 @@ from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.job import Episode, SimulatedJob
 from autocap.measurement.batches import pool
-from autocap.measurement.proxy import beside
+from autocap.measurement.prober import beside
 from autocap.metrics import Metric, slowdown
 from autocap.progress import SpeedProgress
 from autocap.records import Measurement, Reading, Sample, Trial, TrialState
