@@ -170,7 +170,7 @@ def test_every_module_stands_in_a_room() -> None:
     [
         (r"SetPowerManagementLimit|power_limit_uw", "devices.|testing.nvml"),
         (r"_m[wj]\b", "devices.nvml|testing.nvml"),
-        (r"_u[wj]\b", "devices.powercap|devices.rapl.longterm"),
+        (r"_u[wj]\b", "devices.powercap|devices.rapl.packages"),
         # Whoever else writes a file for a user goes through runlog.output_directory, which follows nobody's links.
         (
             r"\.write_(text|bytes)\(|\bopen\([^()]*\"[wax]b?\+?\"",

@@ -15,8 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from autocap.devices.base import CheckCaps, DeviceSource, KnobPort, LimitPort
-from autocap.devices.knob_port import as_limits
-from autocap.devices.plugged import PluggedSource, as_port
+from autocap.devices.plugged import PluggedSource, as_limits, as_port
 from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job import registry
 from autocap.job.processes import ProcessId

@@ -80,7 +80,7 @@ _OURS = {
     # All devices of a kind, for whoever acts for several jobs.
     "inventories": {
         "nvml": "autocap.devices.nvml.inventory:NvmlInventory",
-        "rapl": "autocap.devices.rapl.inventory:RaplInventory",
+        "rapl": "autocap.devices.rapl.source:RaplInventory",
     },
     # What `autocap devices` shows of other machines, by the option that says where.
     "elsewhere": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from autocap.devices import prepare
 from autocap.errors import DeviceError
-from autocap.job.ignored_signals import ignore_signals
+from autocap.job.signals import ignore_signals
 from autocap.limits import watchdog
 
 MOST_BYTES = 1 << 16  # of a packet

@@ -19,8 +19,7 @@ from typing import Self
 from autocap.devices.base import LimitPort
 from autocap.devices.plugged import as_port
 from autocap.errors import DeviceError, DeviceLocked, GuardError
-from autocap.job.processes import ProcessId, boot_id, own_identity
-from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.job.processes import ProcessId, SpareDescriptors, boot_id, own_identity
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.asking import REAL_TIME, Waiting
 from autocap.limits.guard import LimitGuard

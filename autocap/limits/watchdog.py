@@ -31,10 +31,9 @@ from pathlib import Path
 from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
-from autocap.job.ignored_signals import ignore_signals
-from autocap.job.processes import ProcessId
+from autocap.job.processes import ProcessId, SpareDescriptors
 from autocap.job.shared_files import remove_dead
-from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.job.signals import ignore_signals
 from autocap.knobs import POWER_LIMIT
 from autocap.limits.journal import Entry, Journal, OtherSchema, decode
 from autocap.limits.lock import DeviceLock, holder_pid

@@ -9,7 +9,7 @@ from autocap import events
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
 from autocap.devices.base import LimitVerifier, Tunable
-from autocap.devices.knob_port import port_of
+from autocap.devices.plugged import port_of
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.job import registry
 from autocap.job.keeper import keeper

@@ -20,8 +20,7 @@ from autocap.controller.controller import Controller
 from autocap.controller.waiting import Remembered
 from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
-from autocap.job.limit_setters import other_setters
-from autocap.job.processes import ProcessId
+from autocap.job.processes import ProcessId, other_setters
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian
 from autocap.limits.times import DRIVER_AT_END_S

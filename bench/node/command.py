@@ -15,9 +15,8 @@ import numpy as np
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import TuneConfig
-from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.reports.summary.gains import METRICS, best_by_metric

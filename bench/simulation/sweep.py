@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model.profiles import Profile
-from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan
 from autocap.metrics import Metric
 from autocap.session.runner import Runner

@@ -12,9 +12,8 @@ from autocap.config import TuneConfig
 from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.node import ConstantPower
-from autocap.devices.simulated.device import SimulatedDevice
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.records import Measurement, NodeReading, TrialState
 from bench.simulation.jobs import Outcome, tune

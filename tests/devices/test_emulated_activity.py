@@ -1,6 +1,6 @@
 import pytest
 
-from autocap.devices.emulated.activity import Activity
+from autocap.devices.emulated.device import Activity
 
 
 def busy(activity: Activity, seconds: float, cpus: float) -> Activity:

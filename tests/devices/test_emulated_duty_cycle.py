@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from autocap.devices.emulated.duty_cycle import LEAST_RUN_S, DutyCycle
+from autocap.devices.emulated.device import LEAST_RUN_S, DutyCycle
 
 TICK_S = 0.02
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.devices.kept_files import KeptFiles
 from autocap.devices.node.rapl import RaplPower
-from autocap.devices.powercap import Sysfs
+from autocap.devices.powercap import KeptFiles, Sysfs
 from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.packages import list_packages
 from tests.doubles.no_descriptors import no_descriptors

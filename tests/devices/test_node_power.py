@@ -10,8 +10,8 @@ import pytest
 
 from autocap.clock import Clock, MonotonicClock, VirtualClock
 from autocap.devices.node import open_source
+from autocap.devices.node.asked import HeldPower, watts
 from autocap.devices.node.command import CommandMeter
-from autocap.devices.node.held import HeldPower, watts
 from autocap.devices.node.ipmi import IpmiMeter
 from autocap.devices.node.rapl import RaplPower
 from autocap.devices.powercap import Sysfs

@@ -3,7 +3,7 @@
 import pynvml
 import pytest
 
-from autocap.devices.nvml.calls import ERRORS, NvmlError
+from autocap.devices.nvml.state import ERRORS, NvmlError
 
 CODES = {
     value: name.removeprefix("NVML_ERROR_")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from autocap.devices import outside_limits
-from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.limits import HeldLimits, NvmlLimits
-from autocap.devices.nvml.state import to_milliwatts, to_watts
+from autocap.devices.nvml.state import NvmlError, to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.limits import ForeignLimit, Guardian
 from autocap.testing.nvml import Fault, Limits, machine

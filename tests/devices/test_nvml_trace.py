@@ -2,7 +2,7 @@
 
 import pytest
 
-from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
+from autocap.devices.nvml.card import EnergyTrace, PowerTrace
 
 
 @pytest.mark.parametrize(

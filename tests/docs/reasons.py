@@ -41,7 +41,7 @@ _OTHER = {
     "devices/powercap.py _doubt",  # of one reading
     "progress/__init__.py notice",  # what is waited for, or taken instead
     "progress/period/learning.py notice",
-    "progress/calls/duty.py remark",  # how calls are counted
+    "progress/calls/counter.py remark",  # how calls are counted
     "progress/calls/iterations.py remark",
     "progress/witness.py _found",
 }

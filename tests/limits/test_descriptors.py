@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.job.processes import boot_id, own_identity
-from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.job.processes import SpareDescriptors, boot_id, own_identity
 from autocap.limits.held_file import HeldFile
 from autocap.limits.journal import SUFFIX, Entry, Journal, file_name
 from autocap.limits.state_dir import StateDir

@@ -12,7 +12,7 @@ import pytest
 from autocap.cli import session
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices import outside_limits
-from autocap.devices.knob_port import as_limits
+from autocap.devices.plugged import as_limits
 from autocap.errors import (
     DeviceLocked,
     DeviceUnavailable,

@@ -9,7 +9,7 @@ import pytest
 from autocap.controller.tuning import TUNING
 from autocap.devices.emulated.device import UNREAD_S
 from autocap.limits import times
-from autocap.wire.bounds import Bounds
+from autocap.wire.guests import Bounds
 from tests.docs.pages import ROOT
 
 T = {name: value for name, value in vars(times).items() if name.isupper() and name != "BOUNDS"}

@@ -9,7 +9,7 @@ import pytest
 from autocap.devices.model.sensor import PRESETS
 from autocap.job.processes import ProcessId
 from autocap.progress.calls.counter import CallCounter
-from autocap.progress.calls.stamps import CallStamps
+from autocap.progress.calls.iterations import CallStamps
 from autocap.progress.calls.target import CallTarget
 from autocap.progress.counter import IterationCounter
 from autocap.records import Sample

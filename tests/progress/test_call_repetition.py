@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from autocap.progress.calls.repetition import is_even, is_fair, repetition
+from autocap.progress.calls.iterations import is_even, is_fair, repetition
 
 Floats = npt.NDArray[np.float64]
 _WAIT_S = 0.05  # for the device, once an iteration

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autocap.progress.calls.mapped import MappedFile, mapped_file, open_mapped
-from autocap.progress.calls.symbols import function_offset
+from autocap.progress.calls.host import MappedFile, function_offset, mapped_file, open_mapped
 from autocap.progress.calls.target import CallsUnavailable, CallTarget
 
 LIBRARY = Path(np.linalg._umath_linalg.__file__)  # type: ignore[attr-defined]

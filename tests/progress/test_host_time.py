@@ -9,10 +9,10 @@ import pytest
 from autocap.job.processes import own_identity, spent_ns
 from autocap.progress import Mark
 from autocap.progress.counter import IterationCounter
-from autocap.progress.host_time import HostTime
 from autocap.progress.period.counted import Load
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.progress import PeriodProgress
+from autocap.progress.witness import HostTime
 from autocap.records import Reading, Sample, SensorInfo
 
 
@@ -48,7 +48,7 @@ def looked(*cpu_s: float, job: bool = True) -> Load | None:
 
 @pytest.fixture(autouse=True)
 def _this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autocap.progress.host_time.tree", lambda job: (own_identity(),))
+    monkeypatch.setattr("autocap.progress.witness.tree", lambda job: (own_identity(),))
 
 
 def test_what_lies_between_two_looks_is_an_average_in_cpus_and_a_number_given_again_takes_nothing_back() -> None:

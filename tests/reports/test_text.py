@@ -11,8 +11,8 @@ import pytest
 from autocap.config import TuneConfig
 from autocap.config.option import TakenSetting
 from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedMeter
 from autocap.devices.simulated.job import SimulatedJob
-from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events import Decided, DeviceFound, Event, LimitRestored, NodeMetered, ProgramFound, SettingsTaken, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample

@@ -10,7 +10,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.wire import listening
-from autocap.wire.bounds import Bounds
+from autocap.wire.guests import Bounds
 from autocap.wire.server import Door
 from autocap.wire.stream import dialled
 

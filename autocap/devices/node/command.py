@@ -3,7 +3,7 @@
 import time
 
 from autocap.clock import Clock
-from autocap.devices.node.held import HeldPower, watts
+from autocap.devices.node.asked import HeldPower, watts
 from autocap.errors import DeviceUnavailable
 from autocap.job.supervised import Supervised
 from autocap.records import NodeReading

@@ -9,7 +9,6 @@ from autocap.clock import Clock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.inventory import named
 from autocap.devices.nvml import job_gpus
-from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.job_gpus import JobGpus, Listing, ProcessFacts
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
@@ -68,15 +67,15 @@ class NvmlSource(DeviceSource):
         if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
             return None
         if not self._config.shared_gpu:
-            others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids)
+            others = job_gpus.of_pids(pid for listing in listings for pid in listing.pids)
             job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, (), others))
         return self._open(uuids)
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
         listings = self._listings()
-        tree = gpu_processes.of_tree(job)
+        tree = job_gpus.of_tree(job)
         ours = {process.pid for process in tree}
-        others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
+        others = job_gpus.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
         uuids = self._named
         if uuids is None:
             found = _unless_waiting(lambda: self._used(listings, tree, others), waited_s)
@@ -143,7 +142,7 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:
         device = NvmlDevice(library, uuids, clock, observe=config.tune.observe)
-        gpu_processes.keep_from_children()
+        job_gpus.keep_from_children()
         return device
 
     try:
@@ -154,7 +153,7 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:
         source = NvmlSource(config, library, open_device, check, attached=owner_uid is not None)
-        gpu_processes.keep_from_children()  # in which root's rights would live on
+        job_gpus.keep_from_children()  # in which root's rights would live on
         return source
     except BaseException:
         library.close()

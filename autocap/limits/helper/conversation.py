@@ -31,8 +31,7 @@ from autocap.limits.helper.protocol import (
 from autocap.limits.lease import Lease
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
 from autocap.limits.vital_signs import Look
-from autocap.wire.bounds import Bucket
-from autocap.wire.guests import Guest
+from autocap.wire.guests import Bucket, Guest
 from autocap.wire.json_lines import NotALine
 from autocap.wire.refusal import Refused, refused
 

@@ -20,7 +20,7 @@ from autocap.limits.helper.protocol import Holder, Offer
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
 from autocap.records import GpuInfo
-from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.guests import Bounds, Buckets
 from autocap.wire.who import Peer
 
 log = logging.getLogger(__name__)

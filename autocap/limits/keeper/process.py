@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from autocap.job.ignored_signals import ignore_signals
 from autocap.job.keeper import MOST_BYTES, Answer
+from autocap.job.signals import ignore_signals
 from autocap.limits import Guardian
 from autocap.limits.heartbeat import Heartbeat, StartWatch
 from autocap.limits.helper.attendant import PeerProcess, attend
@@ -22,9 +22,8 @@ from autocap.limits.keeper.openings import Openings
 from autocap.limits.keeper.standby import Standby
 from autocap.limits.state_dir import default_path
 from autocap.limits.times import SERVICE_END_S
-from autocap.wire.bounds import Bounds, Rate
 from autocap.wire.codec import decode
-from autocap.wire.guests import Guest
+from autocap.wire.guests import Bounds, Guest, Rate
 
 _CHANNEL = 0  # standard input
 _MOST_CONNECTIONS = 8  # one at a time is needed

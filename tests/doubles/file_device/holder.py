@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from autocap.devices.base import LimitPort
-from autocap.devices.knob_port import as_limits
+from autocap.devices.plugged import as_limits
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
 from autocap.knobs import POWER_LIMIT

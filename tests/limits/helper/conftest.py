@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autocap.limits.helper import policy_file
-from autocap.wire.bounds import Bounds
+from autocap.wire.guests import Bounds
 from tests.doubles.lending import Parlour
 
 

@@ -9,8 +9,7 @@ from autocap.errors import LeaseEnded
 from autocap.limits.helper import conversation
 from autocap.limits.helper.connection import error_of
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Ended, LeasesEnded, Lent, Op, Refusal
-from autocap.wire.namespaces import HERE
-from autocap.wire.who import Peer
+from autocap.wire.who import HERE, Peer
 from tests.doubles.lending import ALICE, BOB, FOUND_W, Client
 from tests.doubles.waiting import eventually
 from tests.limits.helper.test_conversation import capped

@@ -10,7 +10,7 @@ import pytest
 
 from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.devices.nvml.inventory import NvmlInventory
-from autocap.devices.rapl.inventory import RaplInventory
+from autocap.devices.rapl.source import RaplInventory
 from autocap.job import registry
 from autocap.limits import Guardian
 from autocap.limits.asking import REAL_TIME, Waiting

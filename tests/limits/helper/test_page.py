@@ -9,7 +9,7 @@ import pytest
 from autocap.limits.helper import policy_file
 from autocap.limits.helper.policy_file import rules_in
 from autocap.limits.helper.protocol import MOST_DEVICES, MOST_REQUEST_BYTES, Code, Op
-from autocap.wire.bounds import Bounds
+from autocap.wire.guests import Bounds
 from tests.docs.pages import ALL_BLOCKS, ROOT
 from tests.limits.helper.test_server import Serving
 

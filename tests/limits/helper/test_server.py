@@ -24,7 +24,7 @@ from autocap.limits.helper.policy_file import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
 from autocap.wire import listening, stream
-from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.guests import Bounds, Rate
 from autocap.wire.listening import NotListening
 from autocap.wire.refusal import Refused
 from autocap.wire.stream import dialled

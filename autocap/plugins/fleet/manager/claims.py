@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from autocap.job.processes import ProcessId, ancestors, identify
 from autocap.limits.helper.computing import User, computing, user_of
 from autocap.plugins.fleet.manager.finding import group_of
-from autocap.wire.namespaces import HERE
-from autocap.wire.who import Peer
+from autocap.wire.who import HERE, Peer
 
 
 @dataclass(slots=True, kw_only=True)

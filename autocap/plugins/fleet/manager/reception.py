@@ -25,7 +25,7 @@ from autocap.plugins.fleet.budget.words import (
     encode_answer,
 )
 from autocap.plugins.fleet.manager.tenant import Tenant
-from autocap.wire.bounds import Rate
+from autocap.wire.guests import Rate
 from autocap.wire.refusal import Refused, refused
 from autocap.wire.server import Server, Visitor
 from autocap.wire.who import Peer
