@@ -226,7 +226,10 @@ def test_only_the_limits_call_a_setter() -> None:
     outside = [name for name in trees if not MAY_SET.match(name)]
     broken = [f"{SOURCES[name].relative_to(ROOT)}:{line}" for name in outside for line in settings(trees[name])]
     assert not broken, "a device's limit is set beside the guardian: " + ", ".join(broken)
-    assert {name for name in trees if settings(trees[name])} >= {"limits.asking", "limits.restore"}  # who does is found
+    assert {name for name in trees if settings(trees[name])} >= {
+        "limits.asking",
+        "limits.recovery",
+    }  # who does is found
 
 
 @pytest.mark.parametrize(
@@ -271,7 +274,7 @@ def test_no_module_asks_for_a_protocol_at_run_time() -> None:
 
 def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:
     found = {f"{name}.{one}" for name, path in SOURCES.items() for one in guards(ast.parse(path.read_text()))}
-    assert found == {"limits.guardian.Guardian", "limits.peer_guardian.PeerGuardian"}
+    assert found == {"limits.guardian.Guardian", "limits.guard.PeerGuardian"}
 
 
 def test_there_is_one_lease() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from autocap.devices.inventory import DescribedDevice, SensorSeen
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
 from autocap.job import registry
-from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.connection import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 
 Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugins.fleet.budget.holder`)

@@ -17,11 +17,9 @@ from autocap.job.processes import ProcessId
 from autocap.knobs import Knob
 from autocap.limits import Guardian
 from autocap.limits.guard import LimitGuard
-from autocap.limits.helper.client import RemoteGuardian
-from autocap.limits.helper.connection import connect
-from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.client import RemoteGuardian, kept
+from autocap.limits.helper.connection import connect, offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
-from autocap.limits.keeper.client import kept
 from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import Budget
 

@@ -29,8 +29,7 @@ from autocap.errors import (
     LimitWithheld,
 )
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.limits.guard import Actuator
-from autocap.limits.peer_guardian import PeerGuardian
+from autocap.limits.guard import Actuator, PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
 from autocap.records import Sample
 from autocap.session.attending import attended

@@ -14,7 +14,7 @@ from autocap.devices.rapl.source import RaplInventory
 from autocap.limits import Guardian
 from autocap.limits.helper.conversation import Conversation
 from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.limits.helper.policy import DROP_INS, PolicyFiles
 from autocap.limits.helper.protocol import Answer, Op, Refusal, Request, decode_answer, encode_request
 from autocap.limits.vital_signs import Look
 from autocap.records import CapRange

@@ -10,7 +10,7 @@ from autocap.errors import LimitClamped, LimitRefused
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.asking import Waiting
 from autocap.limits.journal import Entry
-from autocap.limits.restore import put_back
+from autocap.limits.recovery import put_back
 from autocap.testing.nvml import Limits, Steps, Way, times
 from bench.faults.stage import Script
 from bench.faults.virtual import Unwatched

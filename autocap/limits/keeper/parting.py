@@ -15,7 +15,7 @@ from autocap.job import own_command
 from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
 from autocap.job.processes import import_path, package_root
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.watchdog_process import interpreter
+from autocap.limits.watchdog import interpreter
 from autocap.wire.codec import encode
 
 _START = "import sys; n = int(sys.argv[1]); sys.path[:] = sys.argv[2 : 2 + n]; words = sys.argv[2 + n :]; "

@@ -14,9 +14,9 @@ from autocap.devices.rapl.source import RaplInventory
 from autocap.job import registry
 from autocap.limits import Guardian
 from autocap.limits.asking import REAL_TIME, Waiting
-from autocap.limits.helper import policy_file
+from autocap.limits.helper import policy
 from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import PolicyFiles
+from autocap.limits.helper.policy import PolicyFiles
 from autocap.limits.helper.protocol import Beaten, Code, Done, Op
 from autocap.limits.state_dir import ROOTS_PATH, StateDir
 from autocap.testing.nvml import Steps, times
@@ -36,7 +36,7 @@ def sysfs(tmp_path, monkeypatch):
     tree.package(0)
     tree.package(1, limit_w=None)
     monkeypatch.setenv("AUTOCAP_SYSFS", str(tmp_path / "sys"))
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "policy.toml")
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "policy.toml")
     return tree
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.limits.helper import policy_file
-from autocap.limits.helper.policy_file import rules_in
+from autocap.limits.helper import policy
+from autocap.limits.helper.policy import rules_in
 from autocap.limits.helper.protocol import MOST_DEVICES, MOST_REQUEST_BYTES, Code, Op
 from autocap.wire.guests import Bounds
 from tests.docs.pages import ALL_BLOCKS, ROOT
@@ -18,7 +18,7 @@ BLOCKS = {block.language: block.text for block in ALL_BLOCKS if block.page == "d
 
 
 def test_the_client_of_the_page_sets_a_cap_and_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "none.toml")
     with Serving(tmp_path, Bounds()).running() as serving:
         spoken: dict[str, object] = {}
         exec(BLOCKS["python"].replace("/run/autocap/helper.sock", str(serving.path)), spoken)
@@ -28,8 +28,8 @@ def test_the_client_of_the_page_sets_a_cap_and_gives_it_back(tmp_path: Path, mon
 
 
 def test_the_policy_of_the_page_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_file, "_uid", lambda name: 20_001)
-    monkeypatch.setattr(policy_file, "_gid", lambda name: 30_002)
+    monkeypatch.setattr(policy, "_uid", lambda name: 20_001)
+    monkeypatch.setattr(policy, "_gid", lambda name: 30_002)
     first, second = rules_in(tomllib.loads(BLOCKS["toml"]), "policy.toml")
     assert (first.groups, first.min_w, first.max_w) == ({30_001, 30_002}, 200.0, 350.0)
     assert (second.users, second.sets_per_s, second.shared) == ({20_001}, 0.2, True)
@@ -38,7 +38,7 @@ def test_the_policy_of_the_page_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_names_every_request_and_every_code() -> None:
     rows = [line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `")]
-    assert set(rows) >= {*Op, *Code, *policy_file._KEYS - {"groups", "max_w", "shared", "given"}}
+    assert set(rows) >= {*Op, *Code, *policy._KEYS - {"groups", "max_w", "shared", "given"}}
 
 
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:

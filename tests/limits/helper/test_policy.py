@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.limits.helper import policy_file
-from autocap.limits.helper.policy import Grant, Policy, plain_address
-from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused, rules_in
+from autocap.limits.helper import policy as policy_module
+from autocap.limits.helper.policy import Grant, Policy, PolicyFiles, PolicyRefused, plain_address, rules_in
 from autocap.wire.who import Peer
 
 ALICE = Peer(uid=20_001, pid=1, groups=(30_001, 100))
@@ -156,7 +155,7 @@ def test_a_policy_that_was_named_has_to_be_there(files):
 
 
 def test_the_usual_one_need_not_be_there_and_drop_ins_alone_leave_the_rest_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy_module, "USUAL_POLICY", tmp_path / "none.toml")
     files = PolicyFiles(None, tmp_path / "policy.d", os.geteuid())
     assert files.current().grant(BOB, GPU0) == Grant()
     write(tmp_path / "policy.d" / "a.toml", 'version = 1\n[[rule]]\nusers=[20001]\ngiven=true\ndevices=["gpu-0000"]\n')
@@ -166,7 +165,7 @@ def test_the_usual_one_need_not_be_there_and_drop_ins_alone_leave_the_rest_open(
 
 def test_the_usual_one_once_read_has_to_stay(tmp_path, monkeypatch):
     usual = tmp_path / "usual.toml"
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", usual)
+    monkeypatch.setattr(policy_module, "USUAL_POLICY", usual)
     files = PolicyFiles(None, tmp_path / "policy.d", os.geteuid())
     write(usual, RULES.format(200))
     assert max_w(files) == 200.0
@@ -240,7 +239,7 @@ def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypa
         looks.append(name)
         raise KeyError(name)
 
-    monkeypatch.setattr(policy_file, "_uid", nobody)
+    monkeypatch.setattr(policy_module, "_uid", nobody)
     (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\nusers = ["alice"]\n')
     clock = VirtualClock()
     files = PolicyFiles(tmp_path / "policy.toml", tmp_path / "policy.d", os.geteuid(), now=clock.now)
@@ -249,6 +248,6 @@ def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypa
         with pytest.raises(PolicyRefused, match="'alice' in users of rule 1 is not known here"):
             files.current()
     assert looks == ["alice"]
-    monkeypatch.setattr(policy_file, "_uid", lambda name: 20_001)
+    monkeypatch.setattr(policy_module, "_uid", lambda name: 20_001)
     clock.wait_until(clock.now() + 5.0)
     assert files.current().closed

@@ -20,7 +20,7 @@ from autocap.errors import ActuatorUnavailable, PeerLost
 from autocap.limits import Guardian
 from autocap.limits.helper.connection import Connection, connect
 from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import PolicyFiles
+from autocap.limits.helper.policy import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
 from autocap.wire import listening, stream
@@ -96,9 +96,9 @@ class Serving:
 
 @pytest.fixture
 def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    from autocap.limits.helper import policy_file
+    from autocap.limits.helper import policy
 
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "none.toml")
     with Serving(tmp_path, Bounds(messages=Rate(burst=1e6, per_s=1e6), connects=MANY, send_s=0.05)).running() as made:
         yield made
 

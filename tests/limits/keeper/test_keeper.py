@@ -21,9 +21,9 @@ from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.job import keeper as of_session
 from autocap.job.keeper import Keeper, Question
+from autocap.limits.helper.client import kept
 from autocap.limits.keeper import openings
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.keeper.client import kept
 from autocap.limits.keeper.process import KeeperProcess
 from autocap.limits.state_dir import VARIABLE
 from tests.doubles import file_device
@@ -258,7 +258,7 @@ def test_a_session_without_sudo_has_no_keeper():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a keeper")
 def test_a_keeper_is_ended_by_root_and_by_the_end_of_its_session(tmp_path):
-    from autocap.limits.watchdog_process import interpreter
+    from autocap.limits.watchdog import interpreter
 
     for how in ("SIGTERM", "the session's end"):
         session = subprocess.Popen(["sleep", "60"])

@@ -14,9 +14,9 @@ from typing import Self
 from autocap.controller.known_curve import KnownCurve
 from autocap.errors import GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
+from autocap.limits.guard import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
-from autocap.limits.peer_guardian import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.calling import Call, call
 from autocap.plugins.fleet.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
