@@ -79,7 +79,7 @@ _OURS = {
     "transports": {"slurm": f"{_FLEET}.nodes.carriers.slurm:Slurm", "ray": f"{_FLEET}.nodes.carriers.ray:Ray"},
     # All devices of a kind, for whoever acts for several jobs.
     "inventories": {
-        "nvml": "autocap.devices.nvml.inventory:NvmlInventory",
+        "nvml": "autocap.devices.nvml.source:NvmlInventory",
         "rapl": "autocap.devices.rapl.source:RaplInventory",
     },
     # What `autocap devices` shows of other machines, by the option that says where.

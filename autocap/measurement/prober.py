@@ -219,10 +219,15 @@ class Prober:
         rules = replace(rules, target_stderr=rules.target_stderr * self._baseline_error)
         if shared:
             rules = replace(rules, limit_s=max(rules.limit_s, TUNING.baseline_shared_s))
-        decided = _well_timed if shared else _decided
+
+        def own_cost(found: Measurement) -> Cost:
+            return self._metric.cost(found, found)
+
+        def decided(found: Measurement) -> bool:
+            return not shared or found.period_rel_stderr <= TUNING.baseline_shared_error
 
         def build(window: Window | None = None) -> Probe:
-            return Probe(settings, rules, self._own_cost, decided=decided, window=window, known=self._noted)
+            return Probe(settings, rules, own_cost, decided=decided, window=window, known=self._noted)
 
         self._build, self._probe = build, build(window)
 
@@ -315,14 +320,3 @@ class Prober:
     def widened(self, shown: Measurement) -> Measurement:
         """What was measured, with errors by how far windows of the same caps are from each other."""
         return shown if shown.is_relative else self._wander.widened(shown)
-
-    def _own_cost(self, found: Measurement) -> Cost:
-        return self._metric.cost(found, found)
-
-
-def _well_timed(found: Measurement) -> bool:
-    return found.period_rel_stderr <= TUNING.baseline_shared_error
-
-
-def _decided(found: Measurement) -> bool:
-    return True

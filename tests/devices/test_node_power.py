@@ -15,10 +15,7 @@ import pytest
 from autocap.clock import Clock, MonotonicClock, VirtualClock
 from autocap.devices.node import open_source
 from autocap.devices.node.asked import HeldPower, watts
-from autocap.devices.node.command import CommandMeter
-from autocap.devices.node.ipmi import IpmiMeter
-from autocap.devices.node.rapl import RaplPower
-from autocap.devices.node.slurm import SlurmMeter
+from autocap.devices.node.meters import CommandMeter, IpmiMeter, RaplPower, SlurmMeter
 from autocap.devices.powercap import Sysfs
 from autocap.errors import DeviceUnavailable
 from autocap.job.processes import identify

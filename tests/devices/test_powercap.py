@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.devices.node.rapl import RaplPower
+from autocap.devices.node.meters import RaplPower
 from autocap.devices.powercap import EnergyCounter, KeptFiles, Sysfs, find_packages
 from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.packages import list_packages

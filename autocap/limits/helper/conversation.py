@@ -73,14 +73,14 @@ class Conversation:
             Op.HELLO: lambda request: Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S),
             Op.DEVICES: self._devices,
             Op.LEND: self._lend,
-            Op.REHEARSE: self._rehearse,
-            Op.SET: self._set,
+            Op.REHEARSE: lambda _: self._carried_out(lambda held: held.rehearse()),
+            Op.SET: lambda request: self._carried_out(lambda held: held.set_caps(request.watts)),
             Op.BEAT: self._beaten,
             Op.RESTORE: lambda request: PutBack(restored=self._lent().restore(ASKED)),
             Op.GIVE_BACK: self._give_back,
             Op.STATUS: lambda request: Status(leases=self._house.loans.all()),
             Op.END_LEASES: self._end_leases,
-            Op.LEAVE_OUT: self._leave_out,
+            Op.LEAVE_OUT: lambda request: PutBack(restored=self._lent().leave_out(request.devices)),
         }
 
     def hear(self, line: bytes) -> tuple[bytes, float]:
@@ -213,12 +213,6 @@ class Conversation:
         self._lease.renew(self._beat_s, self._look(threads=False))
         return self._held.lent
 
-    def _rehearse(self, request: Request) -> Done:
-        return self._carried_out(lambda held: held.rehearse())
-
-    def _set(self, request: Request) -> Done:
-        return self._carried_out(lambda held: held.set_caps(request.watts))
-
     def _carried_out(self, act: Callable[[LentDevices], None]) -> Done:
         """A driver may take seconds, in which a client that waits for the answer is not silent."""
         held = self._lent()
@@ -238,9 +232,6 @@ class Conversation:
         put_back, held.put_back = held.put_back, False
         notes, self._notes = (*self._notes, *held.new_notes()), []
         return Beaten(put_back=put_back, notes=notes)
-
-    def _leave_out(self, request: Request) -> PutBack:
-        return PutBack(restored=self._lent().leave_out(request.devices))
 
     def _give_back(self, request: Request) -> PutBack:
         self._lent()

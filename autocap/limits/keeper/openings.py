@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from autocap.devices.node.asked import asking
-from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
+from autocap.devices.node.meters import COMMAND, SYSTEM_PATH
 from autocap.devices.nvml.job_gpus import uses
 from autocap.devices.permission import denial, own_privileges
 from autocap.devices.powercap import Sysfs, energy_files

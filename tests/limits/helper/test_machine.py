@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autocap.devices.inventory import Inventory, ListedDevice
-from autocap.devices.nvml.inventory import NvmlInventory
+from autocap.devices.nvml.source import NvmlInventory
 from autocap.devices.rapl.source import RaplInventory
 from autocap.errors import LeaseEnded
 from autocap.job import registry

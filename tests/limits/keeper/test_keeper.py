@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.devices.node import ipmi
+from autocap.devices.node import meters
 from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.job import keeper as of_session
@@ -229,9 +229,9 @@ def test_ipmitool_is_asked_by_root_and_ends_with_the_keeper(new_stand, tmp_path,
     monkeypatch.setattr(openings, "SYSTEM_PATH", f"{tmp_path}:/usr/bin:/bin")
     assert new_stand().asked(Question.METER) == errno.EPERM
     stand = new_stand(node_power="ipmi")
-    monkeypatch.setattr(ipmi, "keeper", lambda: stand.keeper)
+    monkeypatch.setattr(meters, "keeper", lambda: stand.keeper)
     clock = VirtualClock()
-    meter = ipmi.IpmiMeter(clock)
+    meter = meters.IpmiMeter(clock)
     assert meter.read().power_w == 321.0
     program.write_text("#!/bin/sh\necho Instantaneous power reading: 322 Watts\n")
     clock.wait_until(1.5)
