@@ -26,8 +26,9 @@ from autocap.limits.guard import LimitGuard
 from autocap.limits.guarded_limit import GuardedLimit, Restored
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.limits.journal import Entry, Journal, Turned
+from autocap.limits.lock import DeviceLock
 from autocap.limits.recovery import Fate, settle_locked
-from autocap.limits.state_dir import DeviceLock, StateDir
+from autocap.limits.state_dir import StateDir
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, LOCK_WAIT_S, READY_S
 from autocap.limits.together import Aside
 from autocap.limits.watchdog import Duty

@@ -17,7 +17,8 @@ from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError, LimitClamped, LimitIgnored, LimitRefused
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits.journal import DamagedEntry, Entry, Journal
-from autocap.limits.state_dir import DeviceLock, StateDir, default_path
+from autocap.limits.lock import DeviceLock
+from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import ASK_AGAIN_S, DYING_S, LOCK_WAIT_S
 from autocap.limits.together import together
 

@@ -41,8 +41,9 @@ from autocap.job.shared_files import remove_dead
 from autocap.job.signals import ignore_signals
 from autocap.knobs import POWER_LIMIT
 from autocap.limits.journal import Entry, Journal, OtherSchema, decode
+from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.recovery import Fate, dies, put_back, settle_entry
-from autocap.limits.state_dir import DeviceLock, StateDir, holder_pid
+from autocap.limits.state_dir import StateDir
 from autocap.limits.times import (
     EAGER_S,
     HANG_S,

@@ -14,7 +14,8 @@ from autocap.cli import main
 from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.limits.helper.protocol import Answer, Code, Ended, LeasesEnded, LeaseStatus, Op, Refusal, Restored, Status
 from autocap.limits.journal import Entry, Journal, Turned
-from autocap.limits.state_dir import DeviceLock, StateDir
+from autocap.limits.lock import DeviceLock
+from autocap.limits.state_dir import StateDir
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted

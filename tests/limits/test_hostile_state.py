@@ -17,7 +17,8 @@ from autocap.errors import AutocapError, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Guardian, Settled, settle
 from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, Turned, decode, encode, file_name
-from autocap.limits.state_dir import DeviceLock, StateDir, holder_pid
+from autocap.limits.lock import DeviceLock, holder_pid
+from autocap.limits.state_dir import StateDir
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 

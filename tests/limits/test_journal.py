@@ -14,7 +14,8 @@ from autocap.devices.base import Setting
 from autocap.errors import DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits.journal import DamagedEntry, Entry, Journal, Turned, decode, encode
-from autocap.limits.state_dir import DeviceLock, StateDir, default_path
+from autocap.limits.lock import DeviceLock
+from autocap.limits.state_dir import StateDir, default_path
 
 ENTRY = Entry(
     kind="file", uuid="GPU-1234", original_w=260.0, boot_id=boot_id(), owner=ProcessId(12, 34), job=ProcessId(56, 78)
@@ -308,7 +309,7 @@ def test_a_lock_is_inherited_by_no_program_and_falls_with_its_holder(state):
     code = (
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
-        "from autocap.limits.state_dir import DeviceLock\n"
+        "from autocap.limits.lock import DeviceLock\n"
         "from autocap.limits.state_dir import StateDir\n"
         "lock = DeviceLock(StateDir(Path(sys.argv[1])), 'GPU-1')\n"
         "child = subprocess.Popen(['sleep', '5'], close_fds=False, stdout=subprocess.DEVNULL)\n"
@@ -333,7 +334,7 @@ def test_a_lock_file_that_is_a_symbolic_link_is_refused(state, tmp_path):
 
 def test_a_device_that_the_helper_has_lent_is_not_had_by_ending_the_helper(state):
     code = (
-        "import sys, time; from pathlib import Path; from autocap.limits.state_dir import DeviceLock; "
+        "import sys, time; from pathlib import Path; from autocap.limits.lock import DeviceLock; "
         "from autocap.limits.state_dir import StateDir; "
         "lock = DeviceLock(StateDir(Path(sys.argv[3])), 'GPU-1'); print('held', flush=True); time.sleep(60)"
     )

@@ -15,7 +15,8 @@ from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.limits import Guardian
 from autocap.limits.heartbeat import Heartbeat
 from autocap.limits.journal import Entry, Journal, encode
-from autocap.limits.state_dir import DeviceLock, StateDir
+from autocap.limits.lock import DeviceLock
+from autocap.limits.state_dir import StateDir
 from autocap.limits.watchdog import Duty, Watchdog
 from autocap.records import GpuInfo
 from tests.doubles import file_device

@@ -17,7 +17,8 @@ from autocap.limits import Guardian
 from autocap.limits.helper.computing import Computing, computing, user_of
 from autocap.limits.helper.policy import Grant, PolicyRefused, Rule
 from autocap.limits.helper.protocol import Holder, LeaseStatus, Offer, Restored
-from autocap.limits.state_dir import StateDir, holder_pid
+from autocap.limits.lock import holder_pid
+from autocap.limits.state_dir import StateDir
 from autocap.records import GpuInfo
 from autocap.wire.guests import Bounds, Buckets
 from autocap.wire.who import Peer

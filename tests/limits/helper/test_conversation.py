@@ -106,7 +106,8 @@ def test_a_second_asker_is_told_whose_it_is(parlour):
 
 
 def test_a_device_that_an_autocap_of_root_has_is_in_use(parlour):
-    from autocap.limits.state_dir import DeviceLock, StateDir
+    from autocap.limits.lock import DeviceLock
+    from autocap.limits.state_dir import StateDir
 
     with StateDir(parlour.state_dir) as state, DeviceLock(state, "gpu0"):
         answer = parlour.client().ask(Op.LEND, devices=("gpu0",))
