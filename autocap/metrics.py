@@ -240,7 +240,7 @@ _FORMS = {
 }
 METRICS = tuple(_FORMS)
 SUMMED = tuple(name for name, form in _FORMS.items() if form.total is not None)  # over a whole run
-others: Callable[[], Mapping[str, Form]] = dict  # those of other packages: as autocap.registry finds them
+others: Callable[[], Mapping[str, Form]] = dict  # those of other packages: as autocap.job.registry finds them
 
 
 def _is_known(name: str) -> bool:

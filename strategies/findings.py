@@ -1,8 +1,8 @@
 """What the trials so far say about each cap: repeats pooled, and who comes before whom.
 
-Repeats of a cap are pooled as everywhere (`autocap.stats`); the error that all of them share, where a proxy stands
-for the iterations, stays. Caps are ordered by standing first and only then by cost, since a cap that is too slow may
-well look cheap.
+Repeats of a cap are pooled as everywhere (`autocap.measurement.stats`); the error that all of them share, where a
+proxy stands for the iterations, stays. Caps are ordered by standing first and only then by cost, since a cap that is
+too slow may well look cheap.
 
 What the neighbouring caps say about a cap's cost is a local quadratic, trusted only where it fits. Cost against cap is
 smooth over a few tens of watts nearly everywhere, so a cap's neighbours are further measurements of it. Where they are
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap import stats
+from autocap.measurement import stats
+from autocap.measurement.stats import chi_square_above
 from autocap.metrics import Metric, slowdown
 from autocap.records import AtSetting, Measurement, Trial, TrialState
-from autocap.stats import chi_square_above
 
 Floats = NDArray[np.float64]
 _FEWEST_POINTS = 5  # a quadratic through fewer leaves next to nothing to judge its fit by

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap import registry
 from autocap.errors import StrategyError, UsageError
+from autocap.job import registry
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap import registry
+from autocap.job import registry
 from autocap.runlog.directory import PICTURES
 from tests.doubles.recorded import record
 

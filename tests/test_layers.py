@@ -15,12 +15,10 @@ STDLIB = frozenset(sys.stdlib_module_names)
 # The whole rule: a room imports the words, and of the rooms before it those that stand here; never back.
 WORDS = (
     "text",
-    "printing",
     "errors",
     "clock",
     "knobs",
     "records",
-    "stats",
     "metrics",
     "config",
     "events",
@@ -28,15 +26,14 @@ WORDS = (
 ROOMS = {
     "job": "",
     "wire": "job",
-    "registry": "job",
-    "strategies": "registry job",
     "progress": "job wire",
-    "devices": "registry job wire",
-    "limits": "devices job wire",
     "measurement": "progress",
-    "runlog": "registry job wire",
+    "strategies": "job measurement",
+    "devices": "job wire",
+    "limits": "devices job wire",
+    "runlog": "job wire",
     "controller": "measurement progress strategies",
-    "reports": "registry job wire runlog measurement progress",
+    "reports": "job wire runlog measurement progress",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -54,7 +51,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(text|errors|knobs|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
+    r"(errors|knobs|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
     r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.events|site\.parts)"
     r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
@@ -65,7 +62,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(text|printing|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(text|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
@@ -173,7 +170,7 @@ def test_every_module_stands_in_a_room() -> None:
     [
         (r"SetPowerManagementLimit|power_limit_uw", "devices.|testing.nvml"),
         (r"_m[wj]\b", "devices.nvml|testing.nvml"),
-        (r"_u[wj]\b", "devices.powercap|devices.rapl.longterm"),
+        (r"_u[wj]\b", "devices.powercap|devices.rapl.packages"),
         # Whoever else writes a file for a user goes through runlog.output_directory, which follows nobody's links.
         (
             r"\.write_(text|bytes)\(|\bopen\([^()]*\"[wax]b?\+?\"",
@@ -229,7 +226,10 @@ def test_only_the_limits_call_a_setter() -> None:
     outside = [name for name in trees if not MAY_SET.match(name)]
     broken = [f"{SOURCES[name].relative_to(ROOT)}:{line}" for name in outside for line in settings(trees[name])]
     assert not broken, "a device's limit is set beside the guardian: " + ", ".join(broken)
-    assert {name for name in trees if settings(trees[name])} >= {"limits.asking", "limits.restore"}  # who does is found
+    assert {name for name in trees if settings(trees[name])} >= {
+        "limits.asking",
+        "limits.recovery",
+    }  # who does is found
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_no_module_asks_for_a_protocol_at_run_time() -> None:
 
 def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:
     found = {f"{name}.{one}" for name, path in SOURCES.items() for one in guards(ast.parse(path.read_text()))}
-    assert found == {"limits.guardian.Guardian", "limits.peer_guardian.PeerGuardian"}
+    assert found == {"limits.guardian.Guardian", "limits.guard.PeerGuardian"}
 
 
 def test_there_is_one_lease() -> None:
@@ -303,8 +303,8 @@ def entries() -> list[Path]:
 
 def test_the_folder_says_what_there_is_at_a_glance() -> None:
     shown = entries()
-    assert len(shown) <= 32
-    assert len([path for path in shown if path.is_dir() and path.name not in ("plugins", "docs")]) <= 18
+    assert len(shown) <= 28
+    assert len([path for path in shown if path.is_dir() and path.name != "plugins"]) <= 18
 
 
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
@@ -345,4 +345,4 @@ def _listed(page: str, heading: str) -> set[str]:
 def test_the_documents_list_the_rooms_as_they_are(page: str, heading: str) -> None:
     assert _listed(page, heading) == {*WORDS, *ROOMS}
     there = {path.stem for path in entries() if path.name[0] not in "._" and path.suffix in ("", ".py")}
-    assert there - {"docs"} == {*WORDS, *ROOMS} - GONE
+    assert there == {*WORDS, *ROOMS} - GONE

@@ -75,10 +75,10 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
     sources = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "autocap").rglob("*.py")
-        if not {"docs", "strategies", "workloads"} & set(path.relative_to(ROOT / "autocap").parts[:1])
+        if not {"strategies", "workloads"} & set(path.relative_to(ROOT / "autocap").parts[:1])
     }
     assert sources <= set(names)
-    assert {f"autocap/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(names)
+    assert {f"autocap/cli/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(names)
 
 
 def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(wheel: Path) -> None:

@@ -12,15 +12,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from autocap import __version__, registry
+from autocap import __version__
 from autocap.cli import command_words
 from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
 from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
-from autocap.printing import note
-from autocap.text import did_you_mean
+from autocap.job import registry
+from autocap.text import did_you_mean, note
 
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
 _MOST_WORDS = 1000  # argparse takes seconds for ten times as many

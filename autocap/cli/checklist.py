@@ -30,7 +30,6 @@ from autocap.cli.examination import in_a_thread
 from autocap.cli.findings import Finding, note, ok, trouble
 from autocap.clock import MonotonicClock, RunClock
 from autocap.config import OBSERVE_VARIABLE
-from autocap.devices.nvml.calls import ERRORS
 from autocap.devices.nvml.job_gpus import visible
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.devices.nvml.measured_card import (
@@ -44,6 +43,7 @@ from autocap.devices.nvml.measured_card import (
     poll,
     updates,
 )
+from autocap.devices.nvml.state import ERRORS
 from autocap.errors import AutocapError
 from autocap.job.processes import identify, import_path, spent_ns
 from autocap.runlog.columns import columns_of

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from autocap.config import values
 from autocap.errors import UsageError
-from autocap.printing import put
+from autocap.text import put
 
 
 class Completion:

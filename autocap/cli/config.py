@@ -12,7 +12,7 @@ from autocap.cli.sweep import sweep_config
 from autocap.config.option import CommandOption, TakenSetting
 from autocap.config.threshold import Threshold, thresholds
 from autocap.knobs import known
-from autocap.printing import columns, encoding_of, put, put_json
+from autocap.text import columns, encoding_of, put, put_json
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 BUILT_IN = "built-in"

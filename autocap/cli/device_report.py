@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from autocap import registry
 from autocap.devices.inventory import DescribedDevice, SensorSeen
 from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
-from autocap.limits.helper.offers import offers_at
+from autocap.job import registry
+from autocap.limits.helper.connection import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
 
 Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugins.fleet.budget.client`)

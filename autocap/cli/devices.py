@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from autocap import registry
 from autocap.cli import options
 from autocap.cli.device_report import DeviceReport, Gpu, Limited, Package, here
 from autocap.cli.settings import take
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import UsageError
-from autocap.printing import columns, encoding_of, put, put_json
+from autocap.job import registry
+from autocap.text import columns, encoding_of, put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.document import Table

@@ -18,7 +18,7 @@ from autocap.config import values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.blas_threads import one_thread
 from autocap.job.invoking_user import invoking_user
-from autocap.printing import note, put, put_json
+from autocap.text import note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.cli.findings import Finding

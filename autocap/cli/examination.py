@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autocap import registry
 from autocap.cli import findings
 from autocap.cli.device_report import Budget, Setter, Setters, best, budget_here
 from autocap.cli.findings import KERNEL_LOG, Finding, note, ok, parted, trouble
@@ -26,8 +25,9 @@ from autocap.devices.nvml.checkup import GpuFacts, Watch, facts
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.permission import Settable, denial, own_privileges, settable
 from autocap.errors import AutocapError, GuardError
-from autocap.job.limit_setters import likely_setters
+from autocap.job import registry
 from autocap.job.own_command import helper_advice, sudo_advice, sudo_command
+from autocap.job.processes import likely_setters
 from autocap.limits.recovery import Fate, Settled, settle
 
 T = TypeVar("T")
@@ -358,9 +358,8 @@ def _left_behind(asked: "Future[list[Settled]]", devices: Sequence[_Device], by_
 
 
 def _calls() -> list[Finding]:
-    from autocap.progress.calls.cost import call_cost_s
     from autocap.progress.calls.target import CallsUnavailable
-    from autocap.progress.calls.uprobe import Uprobes
+    from autocap.progress.calls.uprobe import Uprobes, call_cost_s
 
     try:
         call_cost_s(Uprobes(), b"")

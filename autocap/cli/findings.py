@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from autocap.cli.device_report import Setter
 from autocap.devices.inventory import DescribedDevice
-from autocap.devices.measured_windows import WINDOWS_S, sensor_of
-from autocap.devices.nvml.calls import WITHOUT_ROOT
+from autocap.devices.model import WINDOWS_S, sensor_of
 from autocap.devices.nvml.card import PowerQuery
 from autocap.devices.nvml.checkup import GpuFacts, Watch
 from autocap.devices.nvml.probe import SensorProbe
+from autocap.devices.nvml.state import WITHOUT_ROOT
 from autocap.errors import AutocapError
 from autocap.limits.helper.protocol import Offer
 

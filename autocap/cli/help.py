@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from autocap.cli.completion import offer
 from autocap.config import values
-from autocap.printing import put
+from autocap.text import put
 
 
 class Help:
@@ -39,5 +39,5 @@ def _page(name: str) -> str | None:
     """The text of a page of the documentation; `None` where there is none of that name."""
     if not name.replace("-", "").isalnum():
         return None
-    page = files("autocap") / "docs" / f"{name}.md"
+    page = files("autocap.cli") / "docs" / f"{name}.md"
     return page.read_text(encoding="utf-8") if page.is_file() else None

@@ -14,7 +14,7 @@ from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.errors import UsageError
 from autocap.limits.helper.protocol import Devices, Offer, Op, Status, socket_path
-from autocap.printing import put, put_json
+from autocap.text import put, put_json
 
 _ACTIONS = ("serve", "status", "install", "uninstall")
 _OF = {"socket": ("serve",), "policy": ("serve",), "group": ("serve", "install"), "json": ("status",)}
@@ -93,10 +93,10 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.cli.logging_setup import log, log_as_service
     from autocap.devices import lendable
     from autocap.limits import Guardian
-    from autocap.limits.forked_watchdogs import ForkedWatchdogs
+    from autocap.limits.fork_server import ForkedWatchdogs
     from autocap.limits.helper.computing import sees_all_processes
     from autocap.limits.helper.house import House
-    from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+    from autocap.limits.helper.policy import DROP_INS, PolicyFiles
     from autocap.limits.helper.server import Server, ended_by_signals
     from autocap.limits.state_dir import StateDir, default_path
     from autocap.wire import listening

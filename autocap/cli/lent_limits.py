@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autocap.errors import ActuatorUnavailable
 from autocap.limits import Restored
-from autocap.limits.helper.offers import end_leases_at, leases_at
+from autocap.limits.helper.connection import end_leases_at, leases_at
 from autocap.limits.helper.protocol import Ended, LeaseStatus, socket_path
 from autocap.limits.recovery import Fate, Settled
 

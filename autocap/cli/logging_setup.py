@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
-from autocap.printing import PREFIX
-from autocap.text import printable
+from autocap.text import PREFIX, printable
 
 log = logging.getLogger(__name__)
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))  # syslog's err, warning, info; else debug

@@ -15,9 +15,9 @@ from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
-from autocap.printing import columns, encoding_of, put, put_json
 from autocap.runlog.memory.entry import KEY_DIGITS, Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
+from autocap.text import columns, encoding_of, put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.document import Document

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autocap import config, devices, registry
+from autocap import config, devices
 from autocap.cli.completion import offer
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
@@ -15,6 +15,7 @@ from autocap.config.spacing import too_fine
 from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 from autocap.events.quote import CARBON, PRICE
+from autocap.job import registry
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.calls.target import call_target

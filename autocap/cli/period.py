@@ -9,9 +9,9 @@ from autocap.cli.session import be_the_user
 from autocap.config import values
 from autocap.errors import AutocapError
 from autocap.job.blas_threads import one_thread
-from autocap.printing import note, put, put_json
 from autocap.reports.wording.numbers import with_rel_error
 from autocap.runlog.output_directory import OutputDirectory
+from autocap.text import note, put, put_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap import registry
 from autocap.errors import AutocapError, RunDirectoryError
 from autocap.events import Event, record_kind
+from autocap.job import registry
 from autocap.reports.run_list import (
     FINISHED,
     KILLED,

@@ -16,8 +16,8 @@ from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import RunDirectoryError, UsageError
 from autocap.events import Event, RunStarted, record_kind
 from autocap.job.blas_threads import one_thread
-from autocap.printing import columns, encoding_of, note, put, put_json
 from autocap.runlog.directory import RUNS
+from autocap.text import columns, encoding_of, note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.clock import Clock

@@ -9,7 +9,7 @@ from autocap.cli.options import observing
 from autocap.job.shared_files import remove_dead
 from autocap.limits.recovery import UNSETTLED, settle
 from autocap.limits.state_dir import default_path
-from autocap.printing import put, put_json
+from autocap.text import put, put_json
 
 
 class Restore:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autocap import registry
 from autocap.cli import Parser, options
 from autocap.cli.session import part_under_sudo
 from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
+from autocap.job import registry
 from autocap.job.invoking_user import invoking_user
-from autocap.printing import note, put
+from autocap.text import note, put
 
 if TYPE_CHECKING:  # they import numpy, which is to come after the clock
     from autocap.job.signals import SignalClock

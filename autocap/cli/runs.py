@@ -6,8 +6,8 @@ import sys
 from autocap.cli.session import be_the_user
 from autocap.config import values
 from autocap.job.blas_threads import one_thread
-from autocap.printing import columns, encoding_of, put, put_json
 from autocap.runlog.directory import RUNS
+from autocap.text import columns, encoding_of, put, put_json
 
 
 class Runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from autocap.config import RunConfig
 from autocap.errors import TargetError, UsageError
-from autocap.job import own_python
+from autocap.job import own_command
 from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.keeper import adopt
 from autocap.knobs import POWER_LIMIT
@@ -27,7 +27,7 @@ def main(words: list[str]) -> NoReturn:
     channel, *held = map(int, descriptors.split(","))
     for fd in held:
         os.set_inheritable(fd, False)
-    own_python.changed_from(before)
+    own_command.changed_from(before)
     sys.argv = [name, *told]
     if channel >= 0:
         adopt(channel)

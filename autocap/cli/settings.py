@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from autocap import registry
 from autocap.cli import settings_file
 from autocap.cli.logging_setup import log_everything
 from autocap.cli.settings_file import HERE, Entry
@@ -33,8 +32,8 @@ from autocap.config.option import (
 )
 from autocap.config.values import shown, truth
 from autocap.errors import UsageError
-from autocap.printing import note
-from autocap.text import did_you_mean
+from autocap.job import registry
+from autocap.text import did_you_mean, note
 
 PREFIX = "AUTOCAP_"
 # What stands in such variables and is no option.

@@ -11,8 +11,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO, cast
 
-from autocap.printing import PrintableStream, note
 from autocap.reports.live.queued import QueuedStream
+from autocap.text import PrintableStream, note
 
 _PATIENCE_S = 1.0  # with a reader of standard error, at the end
 

@@ -1,13 +1,10 @@
 """What a search tells of itself, and what it comes to."""
 
 from autocap import events
-from autocap.controller.actions import KeepByCurve, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement
-from autocap.controller.context import StepContext
+from autocap.controller.context import KeepByCurve, Revert, RevertForNow, StepContext
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.search import Search
-from autocap.measurement.drift import differences
-from autocap.metrics import ratios
 from autocap.records import Measurement
 
 
@@ -21,22 +18,6 @@ class Announcer:
         """A trial begins at a cap, watts."""
         expected = self._search.expected_trials
         self._context.announce(events.TrialStarted(t_s=self._context.now_s, setting=setting, expected=expected))
-
-    def baseline(self, baseline: Measurement) -> float:
-        """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
-        moved = max(abs(ratio.value - 1) for ratio in ratios(baseline, self._search.baseline).values())
-        self._search.rebase(baseline)
-        self._context.announce(events.BaselineMeasured(t_s=self._context.now_s, measurement=baseline))
-        return moved
-
-    def refined(self, baseline: Measurement) -> str | None:
-        """The baseline was rough and is known now, and holds for all that was tried; what is another than it seemed, as
-        `+12 % time`, and `None` where it was right within its error."""
-        off = differences(self._search.first, baseline)
-        trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
-        self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
-        self.predictions()
-        return off
 
     def predictions(self) -> None:
         """What the strategy predicts, if it does."""

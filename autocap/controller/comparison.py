@@ -7,8 +7,7 @@ from enum import Enum, auto
 
 from autocap.controller.tuning import TUNING
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.measurement.batches import as_at, with_errors
-from autocap.measurement.paired import compared, together
+from autocap.measurement.batches import as_at, compared, together, with_errors
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement

@@ -1,11 +1,62 @@
-"""What a step knows of when it is and of what holds, and what it asks for."""
+"""What a step knows of when it is and of what holds; what it asks of the runner, and what a search or a check ends
+with."""
 
 import math
+from dataclasses import dataclass
 
 from autocap import events
-from autocap.controller.actions import Action, Announce, SetCaps
-from autocap.events import State
+from autocap.events import Event, State
 from autocap.knobs import POWER_LIMIT, Knob
+from autocap.records import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCaps:
+    """Request these limits, watts, one per device."""
+
+    settings: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announce:
+    """Pass an event on."""
+
+    event: Event
+
+
+Action = SetCaps | Announce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Hold these caps, watts per device. reference: how they were measured. again_s: they were not confirmed, and are
+    to be after so long; `None` where they were."""
+
+    settings: tuple[float, ...]
+    reference: Measurement
+    again_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revert:
+    """Hold the limits found on arrival, as nothing is better. reference: how they were measured."""
+
+    reference: Measurement
+
+
+class RevertForNow(Revert):
+    """The same; but a later search may find something better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepByCurve:
+    """Hold what is best at or below the ceiling by all that was measured: the limits that the baseline was measured at
+    do not hold, so nothing can be confirmed against it. reference: what is expected there."""
+
+    reference: Measurement
+
+
+Kept = Keep | Revert | KeepByCurve
 
 
 class StepContext:

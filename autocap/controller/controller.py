@@ -11,31 +11,22 @@ from typing import assert_never
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller import steps
-from autocap.controller.actions import Action, Announce, KeepByCurve, SetCaps
-from autocap.controller.baseline import Baseline
-from autocap.controller.context import StepContext
-from autocap.controller.deadline import Deadline
+from autocap.controller.context import Action, Announce, KeepByCurve, SetCaps, StepContext
 from autocap.controller.ending import Ending
-from autocap.controller.following import Following
-from autocap.controller.holding import HoldPlan
-from autocap.controller.intake import Intake
-from autocap.controller.keeping import Keeping
+from autocap.controller.following import Deadline, Following
+from autocap.controller.holding import Done, Exploring, Holding, HoldPlan, Keeping, Observing, Phase
+from autocap.controller.intake import Intake, Pace
 from autocap.controller.known_curve import KnownCurve
-from autocap.controller.pace import Pace
-from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.plan import Facts, next_step
-from autocap.controller.proving import Proving
 from autocap.controller.ranking import Confirm, Move
-from autocap.controller.remembered import Remembered
 from autocap.controller.search import NewStrategy
 from autocap.controller.search_factory import SearchFactory
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep, Step
-from autocap.controller.waiting import Waiting
+from autocap.controller.waiting import Baseline, Proving, Remembered, Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.events.quote import Quote
-from autocap.measurement.idle import IdleWatch
-from autocap.measurement.metering import Metered
+from autocap.measurement.metering import IdleWatch, Metered
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
 from autocap.progress import EXACT, Progress

@@ -10,16 +10,14 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import QUICK_TRIAL_SECONDS, TuneConfig
-from autocap.controller.actions import Keep
-from autocap.controller.baseline import Baseline
-from autocap.controller.bounded import is_instead
-from autocap.controller.context import StepContext
+from autocap.controller.context import Keep, StepContext
 from autocap.controller.exploration import Exploration
+from autocap.controller.holding import Done, Exploring, Holding, Observing, Phase
 from autocap.controller.intake import Intake
-from autocap.controller.phases import Done, Exploring, Holding, Observing, Phase
+from autocap.controller.known import is_instead
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
-from autocap.controller.waiting import Waiting
+from autocap.controller.waiting import Baseline, Waiting
 from autocap.events import State
 from autocap.measurement.batches import pool
 from autocap.measurement.drift import impossible

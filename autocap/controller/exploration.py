@@ -1,43 +1,38 @@
 """SEARCHING and CONFIRMING: carries out what the plan says of a search, and tells what came of it."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import bounded, steps
-from autocap.controller.actions import Keep, Kept
+from autocap.controller import steps
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget, TrialCosts
 from autocap.controller.comparison import (
-    WINDOW_ERROR,
     Caps,
     Comparison,
     Judgement,
     Ruling,
-    between,
     brief,
     judge,
     scattering_as,
 )
-from autocap.controller.context import StepContext
+from autocap.controller.confirmation import Confirmation
+from autocap.controller.context import Keep, Kept, StepContext
 from autocap.controller.doubts import Doubt, Doubts
-from autocap.controller.per_gpu.balancing import Balancing, hindrance
+from autocap.controller.known import MOVED
+from autocap.controller.per_gpu import Balancing, hindrance
 from autocap.controller.plan import Facts
-from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
+from autocap.controller.search_baseline import SearchBaseline
 from autocap.controller.steps import CeilingMoved, During, Happened, SearchStep
 from autocap.controller.tuning import TUNING
 from autocap.events import State
-from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
-from autocap.measurement.probe import ProbeResult, ProbeRules
+from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Measurement, Trial, TrialState, same_limits
-
-_AT_ARRIVAL = "at the limit found on arrival"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,33 +68,32 @@ class Exploration:
         self._progress, self._budget, self._costs = progress, budget, TrialCosts(budget, search, context)
         self._begun_s, self._fresh_s = context.now_s, stretch * TUNING.trial_fresh_s
         self._doubts = Doubts(search)
-        self._revisits = Revisits(stretch, context.now_s, patience=TUNING.revisit_rough_patience if rough else 1.0)
         self._under_way: UnderWay = None
         self._saves_up = False  # for the trial that is under way, at the limit found on arrival
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
-        self._refused: set[float] = set()
-        self._rough, self._told = rough, Announcer(search, context)
+        self._confirmation = Confirmation(config, search, prober, context)
+        self._told = Announcer(search, context)
+        self._baseline = SearchBaseline(
+            search, prober, context, self._doubts, self._told, self._withdraw, stretch, rough=rough
+        )
         self.judged: Judgement | None = None
         self.before: Kept | None = None
-        self._window_error: float | None = None  # of a check
-        self._decided_again, self._looks_changed = 0, False
         self._is_cut = False  # the trial under way, for want of savings
         self._has_recommended = False  # just now
         self._doubt: tuple[float, Doubt] | None = None  # of a cap, watts, to be told
-        self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
         self._ended_at_w: float | None = None  # the ceiling under which it ended by its curve
 
     def facts(self, facts: Facts) -> Facts:
         """The same, with what the search adds to it."""
         return replace(
             facts,
-            rough=self._rough,
+            rough=self._baseline.rough,
             baseline_holds=self.is_anchored,
-            baseline_old=self._revisits.due(self._context.now_s),
+            baseline_old=self._baseline.revisits.due(self._context.now_s),
             knob=self.search.knob,
             has_slowdown_limit=self.search.metric.max_slowdown is not None,
             is_blind=self.search.blind,
-            confirmed_w=None if self._confirmed is None else max(self._confirmed[0]),
+            confirmed_w=None if self._confirmation.before is None else max(self._confirmation.before[0]),
             held_before=self.before,
         )
 
@@ -122,8 +116,11 @@ class Exploration:
             case steps.BaselineAgain():
                 self._search_on(step)
                 # One that was rough is only to be a better one, as the confirmation measures it again.
-                is_brief = self._rough and step.then_w is not None
-                self._measure(self._context.uncapped_w, brief(self._window_rules) if is_brief else None)
+                is_brief = self._baseline.rough and step.then_w is not None
+                rules, settings = self._confirmation.window_rules, self._context.uncapped_w
+                self._context.set(settings)
+                rules = brief(rules) if is_brief else rules
+                self._prober.start(settings, self.search.cost, rules, decided=self.search.decided)
             case steps.AskForBest():
                 self._has_recommended, setting = True, self.search.recommend()
                 is_no_cap = setting is not None and self._context.every(setting) == self._context.uncapped_w
@@ -136,7 +133,7 @@ class Exploration:
                     self._confirm(self._context.every(setting), self._shown(setting))
             case steps.NextWindow():
                 assert isinstance(self._under_way, Confirming)
-                self._measure_next(self._under_way.comparison)
+                self._confirmation.measure_next(self._under_way.comparison)
             case steps.KeepConfirmed():
                 return self._keep()
             case steps.KeepNone(why=why, unsure=unsure):
@@ -162,7 +159,7 @@ class Exploration:
     def check(self, settings: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
         """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
         window_error: of each window, relative; `None` for the usual. begun: windows that there are already."""
-        self._window_error = window_error
+        self._confirmation.window_error = window_error
         self._confirm(settings, held=True, begun=begun)
 
     def stop_confirming(self) -> Comparison | None:
@@ -196,8 +193,9 @@ class Exploration:
                 return self._end_trial(setting, result)
             case steps.BaselineAgain(then_w=None):
                 return self._end_rough_baseline(result)
-            case steps.BaselineAgain():
-                return self._end_revisit(self._under_way, result)
+            case steps.BaselineAgain(then_w=then_w):
+                changed = self._baseline.looked_at(result.measurement, then_w)
+                return changed or steps.BaselineAgainEnded(then_w=then_w)
             case Confirming():
                 return self._end_window(self._under_way, result)
             case None | Balancing():
@@ -262,7 +260,7 @@ class Exploration:
 
     def _cut_above(self, setting: float) -> None:
         """The trial of a cap ends, as it may not hold any more."""
-        result = self._prober.cut(bounded.MOVED)
+        result = self._prober.cut(MOVED)
         if result is None or result.measurement is None:
             return
         trial = result.as_trial(setting, self._progress.trouble)
@@ -290,42 +288,6 @@ class Exploration:
 
     # Searching.
 
-    def _end_revisit(self, step: steps.BaselineAgain, result: ProbeResult) -> Happened:
-        """A slow drift cancels, as what follows is compared with the baseline of its own time."""
-        moved = None
-        if result.measurement is not None and self._rough:
-            self._anchor(result.measurement, rough=self._doubts.is_pending)  # a burst may go on
-        elif result.measurement is not None:
-            changed = self._changed_to(result.measurement)
-            if changed is not None:
-                return self._look_again(changed, step.then_w)
-            self._looks_changed = False
-            moved = self._told.baseline(result.measurement)
-        self._revisits.made(self._context.now_s, moved)
-        return steps.BaselineAgainEnded(then_w=step.then_w)
-
-    def _changed_to(self, baseline: Measurement) -> str | None:
-        """Why the baseline is that of another job; `None` where it is not, or where the machine wanders, and each trial
-        has a baseline of its own time."""
-        where = self.search.knob.said(_AT_ARRIVAL)
-        return None if self._prober.may_wander else changed_since(self.search.baseline, baseline, where)
-
-    def _look_again(self, changed: str, setting: float | None) -> Happened:
-        """It is sure where the baseline was another one the last time, too: a single look at it may be off, as where
-        other work comes in a burst, and costs itself, not the search."""
-        sure, self._looks_changed = self._looks_changed, True
-        return steps.JobSeemsChanged(why=changed, sure=sure, then_w=setting)
-
-    def _anchor(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
-        """The baseline was rough, and is known better; whether trials do not count for that. One that was off costs
-        itself, as the first trial waits for a steady job; but not trials that show another job. again: what a cap that
-        was tried shows now. rough: it still is."""
-        self._rough, gone = rough, self._doubts.of_another(baseline, again)
-        off = self._told.refined(baseline)
-        for one in gone if off is not None else ():
-            self._withdraw(one.setting, f"the job has changed since: {one.why}")
-        return off is not None and bool(gone)
-
     def _start_trial(self, setting: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
         meanwhile_w = self._costs.meanwhile(setting)
@@ -337,7 +299,9 @@ class Exploration:
         settings, search = self._context.every(setting), self.search
         self._context.set(settings)
         # Whether the job is steady shows in the first trial of a search that did not wait for that.
-        rules = replace(search.rules(setting, self._paced), level=self._rough and not search.history)
+        rules = replace(
+            search.rules(setting, self._confirmation.paced), level=self._baseline.rough and not search.history
+        )
         self._prober.start(settings, search.cost, rules, hopeless=search.hopeless, decided=search.decided)
 
     def _end_trial(self, setting: float, result: ProbeResult) -> Happened:
@@ -355,13 +319,13 @@ class Exploration:
         if doubt is not None:
             return self._doubted(setting, doubt)
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
-        self._revisits.tried(may_wander=self._prober.may_wander)
+        self._baseline.revisits.tried(may_wander=self._prober.may_wander)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
         self._costs.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._context.now_s, trial.measurement)
-        if self._rough and trial.measurement is not None and not self.search.history:
+        if self._baseline.rough and trial.measurement is not None and not self.search.history:
             # How iterations scatter is known only now.
             self.search.anchor(scattering_as(self.search.first, trial.measurement))
         short = self._doubts.cut_short(self._prober.rules.least_s, quiet=self._prober.is_quiet)
@@ -419,8 +383,7 @@ class Exploration:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
             return steps.BaselineAgainEnded(then_w=None, failed=why)
-        self._anchor(result.measurement)
-        self._revisits.made(self._context.now_s, None)
+        self._baseline.refine(result.measurement)
         return steps.BaselineAgainEnded(then_w=None)
 
     def _shown(self, setting: float) -> Measurement | None:
@@ -443,15 +406,7 @@ class Exploration:
             self._context.enter(State.CONFIRMING)
         comparison = begun or Comparison(settings, self._context.uncapped_w, shown)
         self._under_way = Confirming(comparison=comparison, held=held)
-        self._measure_next(comparison)
-
-    def _measure_next(self, comparison: Comparison) -> None:
-        rules = self._window_rules
-        if self._window_error is not None:
-            rules = replace(rules, target_stderr=self._window_error, limit_s=max(rules.limit_s, TUNING.confirm_close_s))
-        elif comparison.inner_next:
-            rules = between(rules, comparison, self.search.baseline, self.search.metric)
-        self._measure(comparison.next_w, rules)
+        self._confirmation.measure_next(comparison)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Happened:
         comparison, setting = step.comparison, max(step.comparison.outer_w)
@@ -472,80 +427,15 @@ class Exploration:
         if found is None:
             return steps.WindowEnded()
         baseline = self._prober.widened(found.alone[1])
-        if self._rough:
-            another = self._anchor(baseline, comparison.fresh)
-            self._revisits.made(self._context.now_s, None)
-            if another:
+        if self._baseline.rough:
+            if self._baseline.refine(baseline, comparison.fresh):
                 return steps.SearchReopened()
         else:
-            changed = self._changed_to(baseline)
+            changed = self._baseline.changed(baseline, setting)
             if changed is not None:
-                return self._look_again(changed, setting)
+                return changed
         self.judged = found
-        if not step.held and self._decides_again(comparison, found):
-            return steps.SearchReopened()
-        unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
-        if found.ruling is Ruling.TOO_SLOW or unsure:
-            self._refused.add(setting)
-            other_w = self.search.runner_up(self._refused)
-            if other_w is not None:
-                return steps.Judged(ruling=found.ruling, why=found.reason, runner_up_w=other_w)
-        self.search.rebase(baseline)
-        return steps.Judged(ruling=found.ruling, why=found.reason)
-
-    def _decides_again(self, comparison: Comparison, found: Judgement) -> bool:
-        """Whether what the confirmation has shown, of the baseline and of the cap, makes another decision of the one
-        that led to it: the strategy is told, and asks for more, or recommends another cap."""
-        setting, shown = max(comparison.outer_w), comparison.fresh
-        if shown is None or self._decided_again >= TUNING.search_most_again or self.search.has_own_length:
-            return False
-        if self._config.metric.moving:  # what is best is decided again at each value
-            return False
-        self.search.rebase(found.alone[1])
-        cost = self.search.cost(shown)
-        trial = Trial(
-            setting=setting, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=shown
-        )
-        stated = self.search.stated(trial)
-        self.search.tell(trial)
-        if self.search.ask() is None and not self._is_worth(self.search.recommend(), setting, found.ruling):
-            return False
-        self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=stated))
-        self._decided_again += 1
-        if found.ruling is Ruling.BETTER:
-            self._confirmed = comparison.outer_w, found
-        return True
-
-    def _is_worth(self, other_w: float | None, setting: float, ruling: Ruling) -> bool:
-        """Whether another cap is to be confirmed beside one that was, watts: one that is better may only give way to
-        one that is better than it by more than the errors of both."""
-        if other_w in (setting, None) or ruling is not Ruling.BETTER:
-            return other_w not in (setting, None)
-        curve, metric = self.search.curve, self.search.metric
-        this, other = (metric.cost(curve.expected(one), self.search.first) for one in (setting, other_w or setting))
-        return this.value - other.value > math.hypot(this.stderr, other.stderr)
-
-    def _measure(self, settings: Caps, rules: ProbeRules | None = None) -> None:
-        """rules: when it ends, instead of those of any window."""
-        self._context.set(settings)
-        rules = rules or self._window_rules
-        repeated = isinstance(self._under_way, Confirming)
-        decided = self._is_timed if repeated else self.search.decided
-        self._prober.start(settings, self.search.cost, rules, decided=decided, repeated=repeated)
-
-    def _is_timed(self, seen: Measurement) -> bool:
-        """Whether a window of a confirmation has said what is asked of it, besides the cost."""
-        return self.search.decided(seen) and seen.period_rel_stderr <= TUNING.confirm_window_time_error
-
-    @property
-    def _window_rules(self) -> ProbeRules:
-        """When a window usually ends."""
-        return replace(self._paced, target_stderr=WINDOW_ERROR * self._config.target_stderr)
-
-    @property
-    def _paced(self) -> ProbeRules:
-        own_length = self.search.has_own_length
-        return self._prober.rules if own_length else self._prober.paced(self._context.now_s)
+        return self._confirmation.judged(comparison, found, baseline, held=step.held)
 
     def _keep(self) -> Happened:
         """What was confirmed just now, or before the search went on."""
@@ -553,8 +443,8 @@ class Exploration:
         if isinstance(self._under_way, Confirming):
             settings, held = self._under_way.comparison.outer_w, self._under_way.held
         else:
-            assert self._confirmed is not None
-            settings, self.judged = self._confirmed
+            assert self._confirmation.before is not None
+            settings, self.judged = self._confirmation.before
         assert self.judged is not None
         self._told.kept(settings, self.judged)
         wanted = self._config.per_gpu and not held

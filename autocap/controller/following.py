@@ -1,28 +1,45 @@
 """Caps that follow a value that moves, as a price does: while it is in force, the cap that is best by it is held.
 
-With the job's curve known, that takes no search: the cap is a step function of the value (`horizon`). Once in each
-interval of the value it is looked at anew, and another cap is held where that gains more than the error of the gain and
-more than the change costs (`ranking`). A cap that was only predicted is first confirmed against the baseline; and where
-a value is more extreme than all before, the strategy may ask for a trial of a cap that nobody knows.
+With the job's curve known, that takes no search: the cap is a step function of the value. Once in each interval of the
+value it is looked at anew, and another cap is held where that gains more than the error of the gain and more than the
+change costs (`ranking`). A cap that was only predicted is first confirmed against the baseline; and where a value is
+more extreme than all before, the strategy may ask for a trial of a cap that nobody knows.
 
 A confirmation takes minutes, and the value may change meanwhile. What it measures is time and energy, which hold at any
 value; but caps are ranked anew at once, and where the new value wants another cap, it stops there, and goes on with
 what it has when it is wanted again. What comes of it is ranked once more, by the value that then holds.
+
+A time by which all of the job is to be done, and a largest slowdown, leave open when it is slowed down. The time is
+kept at any moment: as fast as the job can go, what is left must fit into the rest; and no more is spent of a slowdown
+than the job has saved up of it so far, so that it holds wherever the job ends.
+
+An iteration that is not done now is done later, at what it costs then. So caps are not ranked by what an iteration
+costs at this moment: with r and P the iterations a second and the power of a cap, v the price in force and λ what an
+iteration is worth, the cap that holds at v is the one with the largest λ r - v P. λ is the same at all times:
+
+- with money per hour h, the least that iterations can cost over the known values, ∫ (v P + h) dt / ∫ r dt (Dinkelbach
+  1967: λ is that ratio where the best of λ r - v P - h comes to 0 in the sum);
+- with so many iterations to be done in a time, the smallest λ that gets them done: the multiplier of that constraint.
+
+The largest λ r - v P is μ, what a second is worth while v is in force: the same cap has the least v e + μ τ, with e and
+τ the energy and time per iteration. So the metric cost at v, with μ in place of money per hour, ranks caps rightly;
+where v never changes, μ is h.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol, assert_never
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Comparison, Judgement, Ruling
-from autocap.controller.context import StepContext
-from autocap.controller.deadline import Deadline
-from autocap.controller.horizon import Choices, worth
+from autocap.controller.context import Keep, Kept, Revert, RevertForNow, StepContext
+from autocap.controller.intake import Intake
 from autocap.controller.quotes import SAME_S, Quotes
 from autocap.controller.ranking import Confirm, Move, Ranking, TryOut
 from autocap.controller.search import Search
@@ -30,6 +47,139 @@ from autocap.controller.tuning import TUNING
 from autocap.events.quote import CARBON, KINDS, PRICE, Quote
 from autocap.metrics import Metric
 from autocap.records import Measurement, same_limits
+
+_LEAST = 1e-6  # a slowdown that no cap is within
+
+
+class Deadline:
+    """finish_s: on the run's clock, `None` for no such time; it holds only where the config says how many iterations
+    the job has."""
+
+    def __init__(self, config: TuneConfig, finish_s: float | None, intake: Intake, context: StepContext) -> None:
+        self._most, self._iterations = config.metric.max_slowdown, config.iterations
+        self.finish_s = finish_s if config.iterations is not None else None
+        self._intake, self._context = intake, context
+
+    def whole(self, baseline: Measurement) -> float | None:
+        """The largest slowdown from now on, if it is the same all the time; `None` where nothing limits it."""
+        if self.finish_s is None:
+            return self._most
+        rest = max(_LEAST, self._trained_s(self._context.now_s) / self._left_s(baseline) - 1)
+        return rest if self._most is None else min(rest, self._most)
+
+    def is_lost(self, baseline: Measurement) -> bool:
+        """Whether the job is late even without any cap."""
+        return self.finish_s is not None and self._trained_s(self._context.now_s) < self._left_s(baseline)
+
+    def iterations(self, baseline: Measurement, seconds: float, saved_s: float) -> float:
+        """How many must be done in so many seconds to come. saved_s: that the job may lose, of its largest slowdown."""
+        needed = 0.0 if self.finish_s is None else TUNING.deadline_reserve * self._left / self._share
+        if self._most is not None and seconds > saved_s:
+            needed = max(needed, (seconds - saved_s) / (baseline.period_s * (1 + self._most)))
+        return needed
+
+    def within(self, baseline: Measurement, until_s: float, saved_s: float) -> float | None:
+        """The largest slowdown until then, seconds; `None` where nothing limits it."""
+        here_s, found = until_s - self._context.now_s, math.inf
+        if self.finish_s is not None:
+            due_s = self._left_s(baseline) - self._trained_s(until_s)  # of work, by then
+            found = self._share * here_s / due_s - 1 if due_s > 0 else math.inf
+        if self._most is not None and here_s > saved_s:
+            found = min(found, (1 + self._most) * here_s / (here_s - saved_s) - 1)
+        return None if math.isinf(found) else max(_LEAST, found)
+
+    @property
+    def _left(self) -> float:
+        """Iterations."""
+        return max(1.0, (self._iterations or 0) - self._intake.done)
+
+    def _left_s(self, baseline: Measurement) -> float:
+        """Seconds that these take at the limits found on arrival."""
+        return TUNING.deadline_reserve * self._left * baseline.period_s
+
+    def _trained_s(self, from_s: float) -> float:
+        """Seconds of training from then to the end."""
+        return self._share * max(0.0, (self.finish_s or 0.0) - from_s)
+
+    @property
+    def _share(self) -> float:
+        """Of its time, in which the job has trained so far."""
+        tally = self._intake.totals.tally(self._context.now_s)
+        if tally is None or tally.counted_s <= 0:
+            return 1.0
+        return max(TUNING.deadline_least_share, 1 - tally.paused_s / tally.counted_s)
+
+
+Floats = NDArray[np.float64]
+Spans = Sequence[tuple[float, float]]  # seconds, and money per joule in them
+_ROUNDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What caps come to. rates: iterations a second, powers_w: draw of all devices; shape (caps,)."""
+
+    rates: Floats
+    powers_w: Floats
+
+    @classmethod
+    def of(cls, times_s: Sequence[float], energies_j: Sequence[float]) -> "Choices":
+        """From seconds and joules per iteration."""
+        times, energies = np.asarray(times_s, dtype=float), np.asarray(energies_j, dtype=float)
+        return cls(rates=1 / times, powers_w=energies / times)
+
+    def chosen(self, prices: Floats, worth: float) -> NDArray[np.intp]:
+        """The cap at each price, money per joule, with an iteration worth so much; shape (prices,). Of caps that are
+        worth the same, the first."""
+        return np.asarray(np.argmax(worth * self.rates - prices[:, None] * self.powers_w, axis=1))
+
+    def time_value(self, price: float, worth: float) -> float:
+        """What a second is worth while a price is in force, money."""
+        return float(np.max(worth * self.rates - price * self.powers_w))
+
+
+def worth(choices: Choices, spans: Spans, second_price: float, iterations: float = 0.0) -> float:
+    """What an iteration is worth, money, over spans of known prices; never below 0.
+
+    second_price: money per second of all devices. iterations: to be done in the spans at least; where they cannot be,
+    an iteration is worth so much that the fastest cap is chosen all the time.
+    """
+    seconds, prices = (np.array(each, dtype=float) for each in zip(*spans, strict=True))
+
+    def done(value: float) -> tuple[float, float]:
+        """Iterations, and what they cost, with an iteration worth so much."""
+        caps = choices.chosen(prices, value)
+        cost = seconds @ (prices * choices.powers_w[caps] + second_price)
+        return float(seconds @ choices.rates[caps]), float(cost)
+
+    value = 0.0
+    for _ in range(_ROUNDS):  # a few do: each is a step of Newton's
+        count, cost = done(value)
+        value, before = max(0.0, cost / count), value
+        if math.isclose(value, before, rel_tol=1e-9, abs_tol=1e-15):
+            break
+    return value if done(value)[0] >= iterations else _least(done, iterations, value, _scale(choices, prices))
+
+
+def _scale(choices: Choices, prices: Floats) -> float:
+    """What the energy of an iteration comes to at most."""
+    return float(np.abs(prices).max() * (choices.powers_w / choices.rates).max()) or 1.0
+
+
+def _least(done: Callable[[float], tuple[float, float]], iterations: float, low: float, step: float) -> float:
+    """The least worth above `low` at which so many iterations are done."""
+    high = low + step
+    for _ in range(_ROUNDS):
+        if done(high)[0] >= iterations:
+            break
+        low, high = high, 2 * high
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if done(middle)[0] >= iterations else (middle, high)
+    return high
+
 
 _PER_GPU = "caps per GPU are held, which do not follow what electricity costs"
 

@@ -1,18 +1,90 @@
-"""All that a search knows, in a record: what changes makes another one, and the rest follows from it."""
+"""All that a search knows, in a record: what changes makes another one, and the rest follows from it.
+
+Where the baseline's limit may not hold, as a budget gives less, the ceiling itself stands for the baseline. Caps are
+compared with it and with each other, so that a strategy sees the same problem as without a ceiling: a highest cap at
+which all ratios are 1. What the metric ranks stays the same, and what it allows is over the baseline at the limit
+found, as without a ceiling.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from autocap.controller import bounded
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.tuning import TUNING
+from autocap.knobs import Knob
 from autocap.measurement.batches import measured_beside
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction, Trial, TrialState
+from autocap.records import GpuEnergy, Measurement, Prediction, Trial, TrialState, same_limit
 from autocap.strategies.grid import CapGrid
+
+_LEAST_SLOWER = 1e-9
+WORSE = "worse than the baseline"
+MOVED = "the budget gives other watts now"
+
+
+def near_ceiling() -> float:
+    """Of a ceiling: from there on a cap counts as it."""
+    return 1 - TUNING.ceiling_same / 2
+
+
+def is_instead(setting: float, found: float, knob: Knob) -> bool:
+    """Whether a setting may be held instead of the one found on arrival, or of a ceiling: a cap only where it is
+    lower."""
+    return setting < found if knob.is_power_limit else not same_limit(setting, found)
+
+
+def worse_than(setting: float, knob: Knob) -> str:
+    """Why a trial ended that is worse than a cap."""
+    return f"worse than {knob.text(setting)}"
+
+
+def ceiling_reference(curve: KnownCurve, ceiling_w: float) -> Measurement:
+    """What is known of a ceiling, watts, in place of a baseline. What is no device's power is taken to be the same."""
+    base, at = curve.baseline, curve.expected(ceiling_w)
+    if base.gpu is None:
+        return at
+    power_w = max(at.power_w - (base.power_w - base.gpu.power_w), 0.01 * base.gpu.power_w)
+    gpu = GpuEnergy(
+        power_w=power_w,
+        power_rel_stderr=at.power_rel_stderr * at.power_w / power_w,
+        energy_per_iteration_j=power_w * at.period_s,
+        energy_rel_stderr=at.energy_rel_stderr * at.power_w / power_w,
+        time_energy_corr=at.time_energy_corr,
+    )
+    return replace(at, gpu=gpu)
+
+
+def metric_against(metric: Metric, baseline: Measurement, ceiling: Measurement) -> Metric | None:
+    """The metric that ranks and allows against the ceiling what the given one does against the baseline; `None` where
+    the ceiling itself is slower than allowed, so that it is the best there is. A metric that is a product has no
+    weights, and one in money or grams none that depend on what it is taken against."""
+    energy = ceiling.energy_per_iteration_j / baseline.energy_per_iteration_j
+    time = ceiling.period_s / baseline.period_s
+    k = None if metric.k is None else 1 + (metric.k - 1) * energy / time
+    if metric.max_slowdown is None:
+        return replace(metric, k=k)
+    slower = (1 + metric.max_slowdown) / time - 1
+    return replace(metric, k=k, max_slowdown=slower) if slower > _LEAST_SLOWER else None
+
+
+def as_now(trial: Trial, refuted: Collection[str]) -> Trial:
+    """A trial as it counts now. refuted: reasons for which one was ended that hold no more, as what it was worse than
+    may not hold itself: it counts with what it has shown."""
+    if trial.state is TrialState.PRUNED and trial.measurement is not None and trial.reason in refuted:
+        return replace(trial, state=TrialState.COMPLETE, reason=None)
+    return trial
+
+
+def at_ceiling(trial: Trial, ceiling_w: float) -> Trial:
+    """A trial of a cap just below a ceiling, watts, as of that."""
+    if not near_ceiling() * ceiling_w <= trial.setting < ceiling_w:
+        return trial
+    shown = trial.measurement and replace(trial.measurement, setting=(ceiling_w,) * len(trial.measurement.setting))
+    return replace(trial, setting=ceiling_w, measurement=shown)
+
 
 _MOST_HELD = 24
 
@@ -92,7 +164,7 @@ class Known:
         """The caps that may be asked for now."""
         if self.ceiling_w is None:
             return self._up_to(self.most_w)
-        below = (setting for setting in self.caps if setting < bounded.near() * self.ceiling_w)
+        below = (setting for setting in self.caps if setting < near_ceiling() * self.ceiling_w)
         return CapGrid([*below, self.ceiling_w], self.caps.knob)
 
     def _up_to(self, most_w: float) -> CapGrid:
@@ -105,7 +177,7 @@ class Known:
     @cached_property
     def problem(self) -> Problem:
         """What the strategy has to solve where the baseline's own limit may hold."""
-        trials = [bounded.as_now(trial, {bounded.MOVED}) for trial in self.told]
+        trials = [as_now(trial, {MOVED}) for trial in self.told]
         return self._problem(self.grid, trials, self.first, self.metric)
 
     @cached_property
@@ -117,13 +189,13 @@ class Known:
     def problem_below(self, ceiling_w: float, curve: KnownCurve) -> Problem | None:
         """The same where a ceiling, watts, stands for the baseline; `None` where it is slower than allowed already.
         What was measured above it is history, the baseline too."""
-        ceiling = bounded.reference(curve, ceiling_w)
-        metric = bounded.against(self.metric, self.first, ceiling)
+        ceiling = ceiling_reference(curve, ceiling_w)
+        metric = metric_against(self.metric, self.first, ceiling)
         if metric is None:
             return None
         above = {trial.setting for trial in self.told if trial.setting > ceiling_w}
-        refuted = {bounded.MOVED, bounded.WORSE, *(bounded.worse_than(one, self.caps.knob) for one in above)}
-        now = (bounded.at_ceiling(bounded.as_now(trial, refuted), ceiling_w) for trial in self.told)
+        refuted = {MOVED, WORSE, *(worse_than(one, self.caps.knob) for one in above)}
+        now = (at_ceiling(as_now(trial, refuted), ceiling_w) for trial in self.told)
         trials = [as_trial(self.first, ceiling, metric), *(costed(trial, ceiling, metric) for trial in now)]
         if not any(trial.setting == ceiling_w and trial.state is TrialState.COMPLETE for trial in trials):
             trials.append(as_trial(ceiling, ceiling, metric))

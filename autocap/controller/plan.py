@@ -14,8 +14,8 @@ later.
 from dataclasses import dataclass
 from typing import assert_never
 
-from autocap.controller.actions import Kept
 from autocap.controller.comparison import Ruling
+from autocap.controller.context import Kept
 from autocap.controller.ranking import TryOut
 from autocap.controller.steps import (
     Asked,

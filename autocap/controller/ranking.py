@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from autocap.controller.bounded import is_instead
+from autocap.controller.known import is_instead
 from autocap.controller.search import Search
 from autocap.controller.tuning import TUNING
 from autocap.metrics import Metric

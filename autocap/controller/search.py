@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from autocap.controller import bounded
-from autocap.controller.known import Known, Problem, latest
+from autocap.controller.known import WORSE, Known, Problem, as_now, latest, worse_than
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.tuning import TUNING
 from autocap.knobs import TOLERANCE_W, Knob
@@ -130,9 +129,9 @@ class Search:
     def withdraw(self, setting: float) -> None:
         """Whatever was measured of a cap was wrong: the strategy goes on from all but that. Trials that it has cut
         short count as they are, with their larger errors."""
-        wrong = {bounded.worse_than(setting, self.knob)}
+        wrong = {worse_than(setting, self.knob)}
         kept = (trial for trial in self.known.told if trial.setting != setting or trial.measurement is None)
-        self.known = replace(self.known, told=tuple(bounded.as_now(trial, wrong) for trial in kept))
+        self.known = replace(self.known, told=tuple(as_now(trial, wrong) for trial in kept))
 
     def restrict(self, most_w: float) -> bool:
         """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps. Where it is below the
@@ -318,12 +317,12 @@ class Search:
             return None  # all others are held against it
         versus = self.metric.versus(measurement, self.baseline)
         if self.top_w is None and versus.value - self._sigmas * versus.stderr > 1:
-            return bounded.WORSE
+            return WORSE
         for trial in self.known.complete:
             if trial.setting == setting or trial.setting > most_w:
                 continue  # a repeat is pooled with its first trial; and what is above a ceiling may not hold
             if self.metric.max_slowdown is not None and (trial.setting < setting or not self.knob.ordered):
                 continue  # a lower cap may yet turn out to be too slow, and without an order any
             if cost.value - (trial.cost or 0.0) > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr or 0.0):
-                return bounded.worse_than(trial.setting, self.knob)
+                return worse_than(trial.setting, self.knob)
         return None

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from autocap.controller.actions import Kept
 from autocap.controller.comparison import Ruling
+from autocap.controller.context import Kept
 from autocap.controller.ranking import Confirm, Move, TryOut
 
 # What may have happened.

@@ -14,11 +14,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from autocap import registry
 from autocap.devices.base import CheckCaps, DeviceSource, KnobPort, LimitPort
-from autocap.devices.knob_port import as_limits
-from autocap.devices.plugged import PluggedSource, as_port
+from autocap.devices.plugged import PluggedSource, as_limits, as_port
 from autocap.errors import DeviceUnavailable, UsageError
+from autocap.job import registry
 from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT
 from autocap.text import did_you_mean

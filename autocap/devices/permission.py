@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from autocap.job.own_command import helper_advice, sudo_advice
-from autocap.wire.namespaces import is_namespaced
+from autocap.wire.who import is_namespaced
 
 ROOT_FOR_GPUS = "setting a limit needs root or CAP_SYS_ADMIN"
 OWN_NAMESPACE = "we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept"

@@ -7,20 +7,65 @@ One physical package may be there twice, by its registers (`intel-rapl`) and by 
 (`intel-rapl-mmio`): it is one package here, whose energy is counted once. AMD shows its packages as `intel-rapl` too,
 with energy alone. The platform's own zone (`psys`) is no package. Files and units: kernel documentation,
 power/powercap/powercap.rst.
+
+The kernel's small files are read and written again and again, each opened once: while a cap is held the loop then needs
+no descriptor that it has not got. What the name stands for is asked each time, which takes none: a zone that has gone,
+or came back with its driver, is noticed as if the file were opened afresh.
 """
 
 import errno
 import os
 import re
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autocap.devices.kept_files import KeptFiles
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.keeper import keeper
 from autocap.job.own_command import sudo_advice
 from autocap.job.trusted_code import SYSFS_VARIABLE
+
+_MOST_BYTES = 4096  # a page, which is what such a file shows
+
+
+class KeptFiles:
+    """open: opens one. All methods raise OSError."""
+
+    def __init__(self, open: Callable[[Path, int], int] = os.open) -> None:
+        self._open = open
+        self._fds: dict[tuple[Path, int], int] = {}
+        weakref.finalize(self, _close_all, self._fds)
+
+    def read(self, path: Path) -> bytes:
+        return os.pread(self._fd(path, os.O_RDONLY), _MOST_BYTES, 0)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Never creates: a file that is not there is one that has gone."""
+        fd = self._fd(path, os.O_WRONLY)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, data, 0)
+
+    def close(self) -> None:
+        """Keep none; one that is used after that is opened again."""
+        _close_all(self._fds)
+
+    def _fd(self, path: Path, flags: int) -> int:
+        named = os.stat(path)
+        fd = self._fds.get((path, flags))
+        if fd is not None:
+            opened = os.fstat(fd)
+            if (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino):
+                return fd
+            os.close(self._fds.pop((path, flags)))
+        self._fds[path, flags] = self._open(path, flags)
+        return self._fds[path, flags]
+
+
+def _close_all(fds: dict[tuple[Path, int], int]) -> None:
+    while fds:
+        os.close(fds.popitem()[1])
+
 
 LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
 _ZONE = re.compile(r"(intel-rapl(?:-[a-z]+)?):(\d+)(?::(\d+))?")

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autocap.errors import TargetError
-from autocap.job import own_python
-from autocap.job.command_file import diagnosed, executable, is_binary, located, require_named
+from autocap.job import own_command
+from autocap.job.command_path import diagnosed, executable, is_binary, located, require_named
 from autocap.job.keeper import keeper
 from autocap.job.processes import identify, status, tree
 
 _SHELL = "/bin/sh"
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
-# two signals that a command expects at their default. before: as `own_python.before`.
+# two signals that a command expects at their default. before: as `own_command.before`.
 _WAITING = """
 import errno, os, signal, sys
 gate, before, path, *argv = sys.argv[1:]
@@ -125,7 +125,7 @@ def start(command: Sequence[str], env: Mapping[str, str], stdout: int | None = N
     Raises CommandNotFound or CommandNotExecutable, with the status a shell would give.
     """
     require_named(command)
-    environment = own_python.environment_of(env)
+    environment = own_command.environment_of(env)
     try:
         return ChildJob(_spawn(command, environment, stdout))
     except OSError as error:
@@ -146,15 +146,15 @@ def waiting_start(command: Sequence[str], env: Mapping[str, str]) -> Iterator[Ch
     say against executing it is status 126.
     """
     require_named(command)
-    environment = own_python.environment_of(env)
+    environment = own_command.environment_of(env)
     path = executable(command[0], environment, under_sudo=keeper() is not None)
     gate, ours = os.pipe()
     try:
         try:
             os.set_inheritable(gate, True)
-            before = own_python.before()
+            before = own_command.libraries_before()
             waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), before, path, *command)
-            job = ChildJob(_spawn(waiting, {**environment, **own_python.libraries()}, None))
+            job = ChildJob(_spawn(waiting, {**environment, **own_command.libraries()}, None))
         finally:
             os.close(gate)
         yield job

@@ -119,7 +119,7 @@ class Keeper:
         return self._ask(Question.NAMESPACE, words={"pid": pid}).text or ""
 
     def gpu_use(self, pid: int) -> tuple[tuple[str, ...], str | None, str | None]:
-        """As `devices.nvml.processes.uses` has it, of a process of the job that was named on the command line."""
+        """As `devices.nvml.job_gpus.uses` has it, of a process of the job that was named on the command line."""
         found = self._ask(Question.GPU_USE, words={"pid": pid}).text
         files, visible, order = json.loads(found or "")
         return tuple(files), visible, order

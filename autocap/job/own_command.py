@@ -1,8 +1,13 @@
-"""Where autocap's own command is, and so how to call it with sudo, whose PATH holds the system's folders alone."""
+"""Where autocap's own command is, and so how to call it with sudo, whose PATH holds the system's folders alone.
+
+In a session under sudo its Python may lie in a place of root's, where its user may not look. It then finds its
+libraries by a variable, which processes of ours inherit and a job does not.
+"""
 
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 
 _NAME = "autocap"
 # What sudo's secure_path holds where nobody has changed it.
@@ -40,3 +45,33 @@ def _as_root(argv0: str | None = None) -> str:
 def _script(argv0: str | None) -> str | None:
     called = sys.argv[0] if argv0 is None else argv0
     return os.path.abspath(called) if os.path.basename(called) == _NAME else None
+
+
+VARIABLE = "LD_LIBRARY_PATH"
+UNCHANGED = "-"
+_before = UNCHANGED  # what the variable was, "" where there was none
+
+
+def changed_from(before: str) -> None:
+    """The variable is ours by now. before: what it was, "" where there was none; UNCHANGED where it is as it was."""
+    global _before
+    _before = before
+
+
+def environment_of(job: Mapping[str, str]) -> dict[str, str]:
+    """A job's variables, with that one as it was."""
+    found = dict(job)
+    if _before != UNCHANGED:
+        found.pop(VARIABLE, None)
+        found |= {VARIABLE: _before} if _before else {}
+    return found
+
+
+def libraries() -> dict[str, str]:
+    """What our own Python needs beside the variables of a job."""
+    return {} if _before == UNCHANGED else {VARIABLE: os.environ[VARIABLE]}
+
+
+def libraries_before() -> str:
+    """As `changed_from` was told."""
+    return _before

@@ -1,4 +1,5 @@
-"""Processes by identity: a PID may be recycled, a PID with its start time is not. Linux, standard library only."""
+"""Processes by identity: a PID may be recycled, a PID with its start time is not. Linux, standard library only, but
+where programs are named."""
 
 import errno
 import os
@@ -6,6 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,3 +161,59 @@ def import_path() -> list[str]:
 def package_root() -> str:
     """The folder that holds this very autocap, in absolute terms."""
     return str(Path(os.path.abspath(__file__)).parents[2])
+
+
+class SpareDescriptors:
+    """As many descriptors as may be had, up to `count`; they stand for nothing until they are lent."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self._take()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Inside, so many more files can be opened; afterwards what is free is taken again."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._take()
+
+    def close(self) -> None:
+        """Give them up."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def _take(self) -> None:
+        with suppress(OSError):  # those that others have taken meanwhile, until they are free again
+            while len(self._held) < self._count:
+                self._held.append(os.open("/dev/null", os.O_RDONLY))
+
+
+_OURS = "another autocap"
+# By what the kernel calls the process, which is at most 15 characters.
+_KNOWN = {
+    "nv-hostengine": "DCGM (nv-hostengine)",
+    "lact": "LACT (lact)",
+    "lactd": "LACT (lactd)",
+    "nvidia-powerd": "NVIDIA's Dynamic Boost (nvidia-powerd)",
+    "nvidia-smi": "nvidia-smi",
+    "zeusd": "zeusd",
+    "autocap": _OURS,
+}
+
+
+def likely_setters() -> tuple[tuple[str, int], ...]:
+    """What each that runs is called, and its PID; told by the name alone, so not whether it sets anything now. Neither
+    we ourselves nor what has started us (sudo)."""
+    import psutil  # not above: a session seldom asks
+
+    own = {os.getpid(), *ancestors(os.getpid())}
+    found = ((process.info["name"], process.pid) for process in psutil.process_iter(["name"]))
+    return tuple((_KNOWN[name], pid) for name, pid in found if name in _KNOWN and pid not in own)
+
+
+def other_setters() -> tuple[tuple[str, int], ...]:
+    """The same without other runs of autocap, which take no device that is ours, and its helper."""
+    return tuple((name, pid) for name, pid in likely_setters() if name != _OURS)

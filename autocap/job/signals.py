@@ -1,4 +1,5 @@
-"""Signals as wake-ups of the run's clock, and what each of them means for the job.
+"""Signals as wake-ups of the run's clock, and what each of them means for the job; and those to a controller that its
+watchdog, the supervisor of its job and the relay of its output do not obey.
 
 Nothing happens in a handler: the signals are blocked, and the clock's wait is also the wait for them, so a signal
 can interrupt neither a set of a limit nor the write of a file. Only while a session prepares they have their default
@@ -14,6 +15,18 @@ from enum import Enum, auto
 from types import FrameType
 
 from autocap.clock import MonotonicClock
+
+IGNORED = (
+    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2),
+)
+
+
+def ignore_signals() -> None:
+    """What is sent to the controller, its terminal or its group is not for us."""
+    for signum in IGNORED:
+        signal.signal(signum, signal.SIG_IGN)
+
 
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 _OF_THE_PROCESS = _ENDING | {signal.SIGTSTP}  # what ends or stops any process, while there is no job yet

@@ -10,8 +10,8 @@ import sys
 import time
 from contextlib import suppress
 
-from autocap.job.ignored_signals import IGNORED, ignore_signals
 from autocap.job.processes import ProcessId, identify, tree
+from autocap.job.signals import IGNORED, ignore_signals
 
 _PASSES = 3  # against processes that start others meanwhile
 _LAST_S = 0.5  # for the kernel to end what it was told to; what hangs in a device stays with it

@@ -9,7 +9,7 @@ from autocap.devices.base import LimitPort
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.limits.asking import Asking, ForeignLimit, Waiting
 from autocap.limits.journal import Entry, Journal
-from autocap.limits.restore import Outcome, PutBack, put_back
+from autocap.limits.recovery import Outcome, PutBack, put_back
 
 logger = logging.getLogger(__name__)
 

@@ -19,20 +19,18 @@ from typing import Self
 from autocap.devices.base import LimitPort
 from autocap.devices.plugged import as_port
 from autocap.errors import DeviceError, DeviceLocked, GuardError
-from autocap.job.processes import ProcessId, boot_id, own_identity
-from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.job.processes import ProcessId, SpareDescriptors, boot_id, own_identity
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.asking import REAL_TIME, Waiting
 from autocap.limits.guard import LimitGuard
 from autocap.limits.guarded_limit import GuardedLimit, Restored
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
-from autocap.limits.journal import Entry, Journal
+from autocap.limits.journal import Entry, Journal, Turned
 from autocap.limits.lock import DeviceLock
 from autocap.limits.recovery import Fate, settle_locked
 from autocap.limits.state_dir import StateDir
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, LOCK_WAIT_S, READY_S
 from autocap.limits.together import Aside
-from autocap.limits.turned import Turned
 from autocap.limits.watchdog import Duty
 from autocap.records import GpuInfo
 

@@ -12,12 +12,23 @@ from typing import Protocol
 
 from autocap.errors import GuardError
 from autocap.job.processes import identify
-from autocap.limits.journal import Entry, encode
+from autocap.limits.journal import Entry, encode, unset
 from autocap.limits.times import MUTE_WATCHDOG_S, OBEYS_S, STUCK_BEATS, STUCK_S
-from autocap.limits.turned import unset
 from autocap.limits.vital_signs import VitalSigns
-from autocap.limits.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
-from autocap.limits.watchdog_process import OwnProcess, Spawn, WatchdogProcess
+from autocap.limits.watchdog import (
+    ANSWER,
+    BEAT,
+    ENTRY,
+    FAILED,
+    GOODBYE,
+    MOST_BYTES,
+    PUT_BACK,
+    READY,
+    Duty,
+    OwnProcess,
+    Spawn,
+    WatchdogProcess,
+)
 
 
 class Pulse(Enum):

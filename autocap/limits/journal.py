@@ -3,9 +3,18 @@
 An entry covers every moment at which its owner can be killed. With l the last value set and v the next one:
 written (l, v), then set to v, then written (v, none). Whenever the owner dies the device holds l or v, and both are
 in the entry; once a set is complete only v is, so that somebody else's l is not taken for ours.
+
+An entry's file is replaced again and again without opening anything. Two files take turns, both open all the time: the
+one that has the name, and a spare beside it. A write fills the spare, makes it durable, and has the two change names:
+
+    spare filled and synced;  link NAME -> NAME.old;  rename NAME.tmp -> NAME;  rename NAME.old -> NAME.tmp;  sync
+
+NAME stands for a whole file at every moment. Killed in between, a process leaves NAME.tmp, NAME.old or both, which
+nobody reads and `Journal.sweep` removes.
 """
 
 import json
+import os
 import re
 import sys
 from contextlib import suppress
@@ -16,10 +25,93 @@ from autocap.devices.base import Setting
 from autocap.devices.limit_steps import is_likely_step
 from autocap.errors import GuardError
 from autocap.job.processes import ProcessId
-from autocap.knobs import Knob
-from autocap.limits.held_file import HeldFile
+from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.state_dir import ASIDE, TEMPORARY, StateDir
-from autocap.limits.turned import LIMIT, Turned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turned:
+    """name, unit: as the knob has them. tolerance: no further apart than this, two values are the same."""
+
+    name: str
+    unit: str
+    tolerance: float
+
+    @classmethod
+    def of(cls, knob: Knob) -> "Turned":
+        return cls(name=knob.name, unit=knob.unit, tolerance=knob.tolerance)
+
+    @property
+    def is_power_limit(self) -> bool:
+        return self.name == POWER_LIMIT.name
+
+    @property
+    def noun(self) -> str:
+        """What a value of it is called."""
+        return "limit" if self.is_power_limit else self.name
+
+    @property
+    def unset(self) -> str:
+        """A clause for what cannot be guarded."""
+        return unset(self.name)
+
+    def same(self, one: float, other: float) -> bool:
+        """Whether two values are the same."""
+        return abs(one - other) <= self.tolerance
+
+    def text(self, value: float) -> str:
+        """A value, as "260 W", "clock 1200 MHz" or "mode 2"."""
+        shown = f"{value:g} {self.unit}".rstrip()
+        return shown if self.is_power_limit else f"{self.name} {shown}"
+
+
+def unset(name: str) -> str:
+    """The same, of the knob of that name."""
+    return "no cap is set" if name == POWER_LIMIT.name else f"{name} is not set"
+
+
+LIMIT = Turned.of(POWER_LIMIT)
+
+
+class HeldFile:
+    """name: of a file that is there. Raises OSError or GuardError where the two cannot be opened."""
+
+    def __init__(self, state: StateDir, name: str) -> None:
+        self._state, self._name = state, name
+        self._current = state.open(name, os.O_RDWR)
+        try:
+            self._spare = state.create(name + TEMPORARY)
+        except BaseException:
+            os.close(self._current)
+            raise
+
+    def is_in_place(self) -> bool:
+        """Whether the two names stand for our two files; not once somebody has removed or replaced one."""
+        still = self._state.is_still
+        return still(self._name, self._current) and still(self._name + TEMPORARY, self._spare)
+
+    def write(self, data: bytes) -> None:
+        """Replace the file as a whole; it is durable on return. Raises OSError where it is not, as on a file system
+        that has no links; a whole file stands there even then."""
+        temporary, aside = self._name + TEMPORARY, self._name + ASIDE
+        self._state.fill(self._spare, data)
+        self._state.unlink(aside)
+        self._state.link(self._name, aside)
+        self._state.rename(temporary, self._name)
+        self._current, self._spare = self._spare, self._current
+        self._state.rename(aside, temporary)
+        self._state.sync()
+
+    def close(self) -> None:
+        """Leave the file, without the spare."""
+        try:
+            if self._state.is_still(self._name + TEMPORARY, self._spare):
+                self._state.unlink(self._name + TEMPORARY)
+            self._state.unlink(self._name + ASIDE)
+        finally:
+            os.close(self._spare)
+            os.close(self._current)
+
 
 SCHEMA, OF_KNOB = 1, 2  # of a power limit; of another knob, of which earlier versions know nothing
 SUFFIX = ".json"

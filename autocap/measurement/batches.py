@@ -1,21 +1,27 @@
 """Standard errors of time and energy per iteration, from batch means; and measurements with such errors taken together,
-or moved to another time.
+in turn with others, or moved to another time.
 
 Iteration times are autocorrelated and energy = power × time makes the errors of time and energy correlated, so the
 standard errors come from the means of long batches, as a covariance (Law and Kelton, Simulation Modeling and
 Analysis, "batch means").
+
+Of windows at two sets of caps in turn, other work that lasts for one makes that one longer than the others at its caps,
+and it is left out. What wanders more slowly than windows follow each other is in each window and in those beside it
+alike: the ratio of neighbours does not have it, and how far such ratios are apart says how well the ratio is known.
 """
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.measurement.clocks import pooled_hz
-from autocap.records import Measurement
-from autocap.stats import scatter
+from autocap.measurement.stats import scatter
+from autocap.measurement.tuning import TUNING
+from autocap.records import Measurement, Sample
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8
@@ -190,3 +196,125 @@ def no_better(shown: Measurement, time: float, energy: float) -> Measurement:
     """The measurement with relative errors of its time and its energy that are no smaller than these."""
     time, energy = max(time, shown.period_rel_stderr), max(energy, shown.energy_rel_stderr)
     return replace(shown, period_rel_stderr=time, energy_rel_stderr=energy)
+
+
+class Clocks:
+    """The clocks of some samples, in their order."""
+
+    def __init__(self) -> None:
+        self._t_s: list[float] = []
+        self._slowest_hz: list[float] = []  # not a number where not every device told its own
+
+    def add(self, sample: Sample) -> None:
+        """Take in the clocks of a sample, unless a device is at rest in it: the clock that is shown then is none that a
+        job runs at."""
+        if any(reading.utilisation == 0 for reading in sample.readings):
+            return
+        slowest_hz = min([reading.sm_clock_hz or 0.0 for reading in sample.readings], default=0.0)
+        self._t_s.append(sample.t_s)
+        self._slowest_hz.append(slowest_hz if slowest_hz > 0 else math.nan)
+
+    def trim(self, start_s: float) -> None:
+        """Forget what came before start_s."""
+        first = bisect_left(self._t_s, start_s)
+        self._t_s, self._slowest_hz = self._t_s[first:], self._slowest_hz[first:]
+
+    def mean_hz(self, start_s: float, end_s: float) -> float | None:
+        """The mean between two times; `None` where it is not known throughout."""
+        within = self._slowest_hz[bisect_left(self._t_s, start_s) : bisect_right(self._t_s, end_s)]
+        mean_hz = sum(within) / len(within) if within else math.nan
+        return None if math.isnan(mean_hz) else mean_hz
+
+
+def pooled_hz(measurements: Sequence[Measurement]) -> float | None:
+    """The mean over several windows, by their seconds; `None` where it is not known of all."""
+    total = 0.0
+    for one in measurements:
+        if one.sm_clock_hz is None:
+            return None
+        total += one.sm_clock_hz * one.duration_s
+    return total / sum(one.duration_s for one in measurements)
+
+
+_Of = Callable[[Measurement], float]
+_QUANTITIES: tuple[tuple[_Of, _Of], ...] = (
+    (lambda one: one.period_s, lambda one: one.period_rel_stderr),
+    (lambda one: one.energy_per_iteration_j, lambda one: one.energy_rel_stderr),
+)
+_NEIGHBOURS = 4 / 3  # of the variance of a mean of ratios, over what they scatter by: two of them share a window
+
+
+def undisturbed(windows: Sequence[Measurement]) -> list[bool]:
+    """Which windows of the same caps count: not those that lie in a burst of other work, and take far longer than the
+    others do together; more than half of them always do."""
+    counts = [True] * len(windows)
+    while sum(counts) >= TUNING.burst_window_fewest and sum(counts) - 1 > len(windows) / 2:
+        slowest = max((place for place, one in enumerate(counts) if one), key=lambda place: windows[place].period_s)
+        others = pool([one for place, one in enumerate(windows) if counts[place] and place != slowest])
+        error = math.hypot(windows[slowest].period_rel_stderr, others.period_rel_stderr)
+        longer = math.log(windows[slowest].period_s / others.period_s)
+        if longer <= max(TUNING.burst_window_longer, TUNING.burst_window_sigmas * error):
+            break
+        counts[slowest] = False
+    return counts
+
+
+def together(windows: Sequence[Measurement], *, scattered: bool = True) -> Measurement:
+    """Those that count as one. scattered: with the error by how far they are from each other, where that is more."""
+    return pool(list(compress(windows, undisturbed(windows))), scattered=scattered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ratio:
+    """Mean of ln(outer / inner) over neighbours, and its variance by how these are apart, of so many degrees of
+    freedom."""
+
+    mean: float
+    variance: float
+    freedom: int
+
+    @classmethod
+    def of(cls, logs: Sequence[float]) -> "_Ratio":
+        mean, freedom = sum(logs) / len(logs), len(logs) - 1
+        variance = sum((one - mean) ** 2 for one in logs) / freedom / len(logs)
+        return cls(mean=mean, variance=_NEIGHBOURS * variance, freedom=freedom)
+
+    def beyond(self, within: float) -> float:
+        """Its standard error, given that of all windows by what they show within: what the ratios scatter beyond it is
+        known by these alone, which are few (DerSimonian and Laird 1986, with Student's factor)."""
+        between = max(0.0, self.variance - within**2)
+        return math.hypot(within, student_factor(self.freedom) * math.sqrt(between))
+
+
+def compared(outer: Sequence[Measurement], inner: Sequence[Measurement]) -> tuple[Measurement, Measurement]:
+    """What both sets of caps show, to be held against each other: each inner window lies between two outer ones, but
+    for a last one. By the ratios of neighbours, where these say more than the levels do; the inner caps are then as at
+    the time of the outer ones, and the errors are those of the ratio."""
+    whole = together(outer), together(inner)
+    counts = undisturbed(outer)
+    pairs = [
+        (list(compress(outer[place : place + 2], counts[place : place + 2])), inner[place])
+        for place, count in enumerate(undisturbed(inner))
+        if count
+    ]
+    pairs = [(near, window) for near, window in pairs if near]
+    if len(pairs) < TUNING.paired_fewest or any(one.gpu is not None for one in inner):
+        return whole
+    alone = together(outer, scattered=False), together(inner, scattered=False)
+    ratios, errors = [], []
+    for value, error in _QUANTITIES:
+        logs = ([math.log(value(one) / value(window)) for one in near] for near, window in pairs)
+        ratio = _Ratio.of([sum(some) / len(some) for some in logs])
+        ratios.append(math.exp(ratio.mean))
+        errors.append(ratio.beyond(math.hypot(*map(error, alone))))
+    if math.hypot(*errors) >= math.hypot(*(error(one) for one in whole for _, error in _QUANTITIES)):
+        return whole
+    cap, base = alone
+    return cap, replace(
+        base,
+        period_s=cap.period_s / ratios[0],
+        energy_per_iteration_j=cap.energy_per_iteration_j / ratios[1],
+        power_w=cap.power_w * ratios[0] / ratios[1],
+        period_rel_stderr=math.sqrt(errors[0] ** 2 - cap.period_rel_stderr**2),
+        energy_rel_stderr=math.sqrt(errors[1] ** 2 - cap.energy_rel_stderr**2),
+    )

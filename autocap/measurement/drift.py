@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.measurement.curve import EnergyCurve
-from autocap.measurement.metering import Metered
+from autocap.measurement.metering import EnergyCurve, Metered
 from autocap.measurement.tuning import TUNING
 from autocap.metrics import ratios
 from autocap.progress import Mark

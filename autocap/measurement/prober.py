@@ -1,18 +1,147 @@
-"""The probe that is under way, and how to begin it anew after an interruption."""
+"""The probe that is under way, and how to begin it anew after an interruption; and what is known beyond its own errors,
+where others use the machine as well, and where a proxy stands for the iterations.
+
+The scatter within a window says nothing of what comes and goes more slowly than that. It shows where a cap is measured
+again, and is an error of each window that others are compared with, however long that window is. Each window is held
+against the nearer of the two before it, so that a slow drift adds little, and what comes once, a burst or another
+workload, adds once; of all that, the median counts, which such a thing does not move.
+
+Where a cap lowers the SM clock to 1/R of what it was, an iteration takes at most R times as long: that is work which
+follows the clock. What the host, the memory or the network take does not follow it, and how much that is nobody sees;
+so the truth lies between 1 and R. The proxy counts by the middle of that range, and its errors span the whole of it: a
+range of two standard errors reaches from 1 to R. All windows of a cap share that error, and none gets better by it.
+"""
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from autocap.config import TuneConfig
-from autocap.measurement import proxy
+from autocap.measurement.batches import BatchErrors
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.tuning import TUNING
-from autocap.measurement.wander import Wander
 from autocap.measurement.window import Window
 from autocap.records import Cost, Measurement, SensorInfo
+
+
+def beside(baseline: Measurement, found: Measurement) -> Measurement:
+    """A window by the proxy with the errors that it has against the baseline; a window at its caps has its own."""
+    if found.setting == baseline.setting:
+        return replace(found, proxy_rel_stderr=0.0)
+    ratio = found.period_s / baseline.period_s  # (1 + R) / 2
+    shared = math.hypot((ratio - 1) / (2 * ratio), TUNING.proxy_clock_error)
+    whole = _widened(replace(found, gpu=None), shared)
+    return whole if found.gpu is None else whole.with_gpus(_widened(found.of_gpus(), shared))
+
+
+def _widened(found: Measurement, shared: float) -> Measurement:
+    """With an error more that time and energy have in common."""
+    var_t, var_e = found.period_rel_stderr**2 + shared**2, found.energy_rel_stderr**2 + shared**2
+    covariance = found.time_energy_corr * found.period_rel_stderr * found.energy_rel_stderr + shared**2
+    return replace(
+        found,
+        period_rel_stderr=math.sqrt(var_t),
+        energy_rel_stderr=math.sqrt(var_e),
+        time_energy_corr=covariance / math.sqrt(var_t * var_e),
+        proxy_rel_stderr=shared,
+    )
+
+
+_BEFORE = 2  # windows of the same caps
+_MEDIAN = (0.455, 0.150)  # half the squared distance of a normal number from one other, and from the nearer of two
+
+
+class Wander:
+    """That of one run. burst_s: the longest stretch of other work that was seen, seconds."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[float, ...], deque[Measurement]] = {}
+        self._apart: list[tuple[float, float, float]] = []  # var of time, of energy, their covariance, beyond errors
+        self.burst_s = 0.0
+
+    def add(self, window: Measurement) -> None:
+        """Take in a window, with the errors that it has by itself."""
+        window = window.of_gpus()
+        if not math.isfinite(sum(_squares(window))):
+            return
+        before = self._before.setdefault(window.setting, deque(maxlen=_BEFORE))
+        if before:
+            nearest = min(before, key=lambda one: abs(_time(window, one)))
+            time, energy = _time(window, nearest), _energy(window, nearest)
+            error = math.hypot(window.period_rel_stderr, nearest.period_rel_stderr)
+            if abs(time) > max(TUNING.wander_apart, TUNING.wander_apart_sigmas * error):
+                self.disturbed((window if time > 0 else nearest).duration_s)
+            share = 2 * _MEDIAN[len(before) - 1]
+            own = [(a + b) / 2 for a, b in zip(_squares(window), _squares(nearest), strict=True)]
+            seen = (time**2 / share, energy**2 / share, time * energy / share)
+            self._apart.append((seen[0] - own[0], seen[1] - own[1], seen[2] - own[2]))
+        before.append(window)
+
+    def disturbed(self, lasted_s: float) -> None:
+        """A stretch of other work was seen."""
+        self.burst_s = max(self.burst_s, lasted_s)
+
+    def begin_anew(self) -> None:
+        """The job has changed: windows of the one before are no repeats, and its last stretch was no other work."""
+        self._before.clear()
+        self.burst_s = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no burst of other work was seen so far."""
+        return self.burst_s == 0
+
+    @property
+    def least_errors(self) -> tuple[float, float]:
+        """Of the time and the energy of any window, relative; 0 while unknown."""
+        time, energy, _ = self._beyond
+        return math.sqrt(time), math.sqrt(energy)
+
+    def widened(self, window: Measurement) -> Measurement:
+        """The window with that in its errors."""
+        time, energy, covariance = self._beyond
+        if max(time, energy) <= 0:
+            return window
+        whole = _wider(replace(window, gpu=None), time, energy, covariance)
+        return whole if window.gpu is None else whole.with_gpus(_wider(window.of_gpus(), time, energy, covariance))
+
+    @property
+    def _beyond(self) -> tuple[float, float, float]:
+        """Relative variances of time and energy beyond a window's errors, and their covariance; 0 where unknown."""
+        if len(self._apart) < TUNING.wander_fewest:
+            return 0.0, 0.0, 0.0
+        time, energy, both = (sorted(part)[(len(part) - 1) // 2] for part in zip(*self._apart, strict=True))
+        time, energy = max(0.0, time), max(0.0, energy)
+        most = math.sqrt(time * energy)
+        return time, energy, min(most, max(-most, both))
+
+
+def _time(window: Measurement, other: Measurement) -> float:
+    return math.log(window.period_s / other.period_s)
+
+
+def _energy(window: Measurement, other: Measurement) -> float:
+    return math.log(window.energy_per_iteration_j / other.energy_per_iteration_j)
+
+
+def _squares(window: Measurement) -> tuple[float, float, float]:
+    time, energy = window.period_rel_stderr, window.energy_rel_stderr
+    return time**2, energy**2, window.time_energy_corr * time * energy
+
+
+def _wider(window: Measurement, time: float, energy: float, covariance: float) -> Measurement:
+    own_t, own_e, own = _squares(window)
+    errors = BatchErrors.of(own_t + time, own_e + energy, own + covariance)
+    return replace(
+        window,
+        period_rel_stderr=errors.time,
+        energy_rel_stderr=errors.energy,
+        power_rel_stderr=errors.power,
+        time_energy_corr=errors.correlation,
+    )
 
 
 class Prober:
@@ -57,7 +186,7 @@ class Prober:
     def count_by_proxy(self, baseline: Measurement | None) -> None:
         """A proxy stands for the iterations of what is measured from now on, and was there in the baseline; `None`
         where they are counted."""
-        self._by_proxy = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
+        self._by_proxy = (lambda found: found) if baseline is None else partial(beside, baseline)
 
     @property
     def may_wander(self) -> bool:
@@ -90,10 +219,15 @@ class Prober:
         rules = replace(rules, target_stderr=rules.target_stderr * self._baseline_error)
         if shared:
             rules = replace(rules, limit_s=max(rules.limit_s, TUNING.baseline_shared_s))
-        decided = _well_timed if shared else _decided
+
+        def own_cost(found: Measurement) -> Cost:
+            return self._metric.cost(found, found)
+
+        def decided(found: Measurement) -> bool:
+            return not shared or found.period_rel_stderr <= TUNING.baseline_shared_error
 
         def build(window: Window | None = None) -> Probe:
-            return Probe(settings, rules, self._own_cost, decided=decided, window=window, known=self._noted)
+            return Probe(settings, rules, own_cost, decided=decided, window=window, known=self._noted)
 
         self._build, self._probe = build, build(window)
 
@@ -186,14 +320,3 @@ class Prober:
     def widened(self, shown: Measurement) -> Measurement:
         """What was measured, with errors by how far windows of the same caps are from each other."""
         return shown if shown.is_relative else self._wander.widened(shown)
-
-    def _own_cost(self, found: Measurement) -> Cost:
-        return self._metric.cost(found, found)
-
-
-def _well_timed(found: Measurement) -> bool:
-    return found.period_rel_stderr <= TUNING.baseline_shared_error
-
-
-def _decided(found: Measurement) -> bool:
-    return True

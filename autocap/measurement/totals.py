@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from autocap.events import State, Tally
-from autocap.measurement.curve import EnergyCurve
-from autocap.measurement.metering import Metered
+from autocap.measurement.metering import EnergyCurve, Metered
 from autocap.progress import Mark
 
 _EXPLORING = (State.SEARCHING, State.CONFIRMING)

@@ -146,7 +146,7 @@ class SpeedProgress:
     """Takes the SM clock for the speed: one "iteration" is the work of a second at the limits found on arrival.
 
     At 1/R of the clock that work takes between one second, where nothing of it follows the clock, and R seconds, where
-    all of it does; it is counted by the middle of that range, and `measurement.proxy` says how far the truth may be
+    all of it does; it is counted by the middle of that range, and `measurement.prober` says how far the truth may be
     off. A job that waits for something else is not seen to wait at all.
     """
 

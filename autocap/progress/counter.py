@@ -14,10 +14,9 @@ from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import KIND as CALLS
 from autocap.progress.calls.target import CallsUnavailable, CallTarget, call_target
 from autocap.progress.counting import Counting
-from autocap.progress.host_time import HostTime
 from autocap.progress.regex import Relay
 from autocap.progress.steps.map import StepMap
-from autocap.progress.witness import CallWitness, WitnessedPeriod
+from autocap.progress.witness import CallWitness, HostTime, WitnessedPeriod
 from autocap.records import SensorInfo, StepReading
 
 _REGEX = "regex:"

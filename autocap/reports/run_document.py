@@ -3,9 +3,9 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from autocap import registry
 from autocap.config.option import taken_words
 from autocap.events import Event, TrialWithdrawn
+from autocap.job import registry
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import all_of

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 
-from autocap.printing import spelled
 from autocap.reports.document import Document, Sentences, Table
-from autocap.text import printable
+from autocap.text import printable, spelled
 
 WIDTH = 120  # characters, where no terminal says how many there are
 _INDENT = "  "  # of a sentence's second line, and of a remark below its row

@@ -14,9 +14,9 @@ from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 
-from autocap import registry
 from autocap.errors import RunDirectoryError
 from autocap.events import KINDS, DeviceFound, Event, PluginEvent, RunEnded, SettingsTaken
+from autocap.job import registry
 from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written, has_settings
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.plausible import require_plausible

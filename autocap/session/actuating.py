@@ -5,22 +5,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autocap import events, registry
+from autocap import events
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices import kind_of
 from autocap.devices.base import LimitVerifier, Tunable
-from autocap.devices.knob_port import port_of
+from autocap.devices.plugged import port_of
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
+from autocap.job import registry
 from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId
 from autocap.knobs import Knob
 from autocap.limits import Guardian
 from autocap.limits.guard import LimitGuard
-from autocap.limits.helper.client import RemoteGuardian
-from autocap.limits.helper.connection import connect
-from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.client import RemoteGuardian, kept
+from autocap.limits.helper.connection import connect, offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
-from autocap.limits.keeper.client import kept
 from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import Budget
 

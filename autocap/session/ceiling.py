@@ -1,6 +1,6 @@
 """Between a session and the budget that it runs under: ceilings go one way, what is known of the job the other."""
 
-from autocap.controller.actions import Action
+from autocap.controller.context import Action
 from autocap.events import State
 from autocap.session.roles import Budget, Decider
 

@@ -12,7 +12,7 @@ from autocap.events import Event
 from autocap.job.processes import ProcessId
 from autocap.limits import Restored
 from autocap.limits.guard import LimitGuard
-from autocap.limits.helper.offers import leases_at
+from autocap.limits.helper.connection import leases_at
 from autocap.limits.helper.protocol import socket_path
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S
 from autocap.records import GpuInfo

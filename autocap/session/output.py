@@ -11,7 +11,6 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
-from autocap.printing import put_json
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
@@ -21,6 +20,7 @@ from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower
 from autocap.session.trackers import trackers
 from autocap.session.tuning import SearchPlan
+from autocap.text import put_json
 
 
 class RunOutput:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from autocap import devices, registry
+from autocap import devices
 from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, DeviceSource, PowerSource, Tunable
+from autocap.job import registry
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.signals import SignalClock
 from autocap.knobs import POWER_LIMIT, Knob

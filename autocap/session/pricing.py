@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from autocap.config.values import shown
-from autocap.controller.actions import Action, Announce
+from autocap.controller.context import Action, Announce
 from autocap.events import Sourced, Warned
 from autocap.events.quote import Quote
 from autocap.session.prices.series import Series

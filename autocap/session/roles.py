@@ -5,7 +5,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
-from autocap.controller.actions import Action
+from autocap.controller.context import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.events.quote import Quote

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.clock import Clock
-from autocap.controller.actions import Action, Announce, SetCaps
+from autocap.controller.context import Action, Announce, SetCaps
 from autocap.errors import (
     ActuatorUnavailable,
     AutocapError,
@@ -29,8 +29,7 @@ from autocap.errors import (
     LimitWithheld,
 )
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.limits.guard import Actuator
-from autocap.limits.peer_guardian import PeerGuardian
+from autocap.limits.guard import Actuator, PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
 from autocap.records import Sample
 from autocap.session.attending import attended

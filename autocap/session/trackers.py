@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from autocap import registry
+from autocap.job import registry
 from autocap.reports.live.plain import Reporter
 
 

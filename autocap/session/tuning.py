@@ -17,15 +17,14 @@ from autocap import events
 from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
-from autocap.controller.remembered import Remembered
+from autocap.controller.waiting import Remembered
 from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
-from autocap.job.limit_setters import other_setters
-from autocap.job.processes import ProcessId
+from autocap.job.processes import ProcessId, other_setters
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Guardian
 from autocap.limits.times import DRIVER_AT_END_S
-from autocap.measurement.idle import IdleWatch
+from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autocap.controller.actions import Action, SetCaps
+from autocap.controller.context import Action, SetCaps
 from autocap.events.sweep import Used
 from autocap.measurement.energy import EnergyMeter
 from autocap.records import NodeReading, Reading, Sample

@@ -25,7 +25,7 @@ from autocap.job.command_path import JobCommand
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
-from autocap.measurement.idle import RestPower
+from autocap.measurement.metering import RestPower
 from autocap.records import Sample
 from autocap.session.actuating import Actuation
 from autocap.session.caps import checker

@@ -16,8 +16,8 @@ import numpy as np
 
 from autocap.events.sweep import DISCARDED, FinishedRun, Used
 from autocap.measurement.batches import BatchErrors
+from autocap.measurement.stats import student_above
 from autocap.records import Measurement
-from autocap.stats import student_above
 
 _Energy = Callable[[Used], float]  # joules of a run
 _COUNTED: _Energy = attrgetter("counted_j")

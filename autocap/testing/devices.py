@@ -20,7 +20,7 @@ import pytest
 
 from autocap.devices import outside_limits
 from autocap.devices.base import Device, LimitPort, Tunable
-from autocap.devices.knob_port import port_of
+from autocap.devices.plugged import port_of
 from autocap.errors import DeviceError, LimitRefused
 from autocap.knobs import POWER_LIMIT
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from autocap.wire.bounds import Bounds, Buckets, Rate
-from autocap.wire.guests import Guest, Guests
+from autocap.wire.guests import Bounds, Buckets, Guest, Guests, Rate
 from autocap.wire.json_lines import BadMessage
 from autocap.wire.refusal import Refusal
 from autocap.wire.stream import LineStream

@@ -1,4 +1,8 @@
-"""Who is at the other end of a connection, as the kernel noted it when they connected; nothing is looked up later."""
+"""Who is at the other end of a connection, as the kernel noted it when they connected; nothing is looked up later.
+
+The number of a user means the same person only inside of one namespace: the root of two containers is uid 0 in both.
+And whoever may use newuidmap can be many users at once (`/etc/subuid`, subuid(5)).
+"""
 
 import ctypes
 import errno
@@ -6,12 +10,125 @@ import os
 import pwd
 import socket
 import struct
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from autocap.job.processes import has_ended
-from autocap.wire.namespaces import HERE, is_namespaced, namespace_of
-from autocap.wire.subordinates import owner_of
+from autocap.job.keeper import keeper
+from autocap.job.processes import has_ended, status
+
+_PROC = Path("/proc")
+_MOST_ANCESTORS = 256
+HERE = "here"  # our own namespace
+_WHOLE_MACHINE = ["0", "0", "4294967295"]  # the uid_map of the first user namespace: every user is itself
+
+
+def namespace_of(pid: int, proc: Path = _PROC) -> str | None:
+    """`HERE`, or a name that only processes of the same other namespace have; `None` where that cannot be told, as of a
+    namespace that we do not see into (pid 0), and where the kernel shows it to CAP_SYS_PTRACE alone."""
+    said = _said(pid, proc)
+    if said is None:
+        return None
+    if len(said.get("NSpid", "").split()) <= 1:  # kernels before 4.1 have no such line
+        return HERE
+    try:
+        root = keeper()
+        return os.readlink(proc / str(pid) / "ns/pid") if root is None else root.namespace(pid)
+    except OSError:
+        return None
+
+
+def entered_from(pid: int, proc: Path = _PROC) -> int | None:
+    """The user of whoever, in our own namespace, started what a process of another one descends from; `None` where that
+    cannot be told."""
+    for _ in range(_MOST_ANCESTORS):
+        said = _said(pid, proc)
+        if said is None:
+            return None
+        if len(said.get("NSpid", "").split()) <= 1:
+            return int(said["Uid"].split()[0])
+        pid = int(said["PPid"])
+    return None
+
+
+def _said(pid: int, proc: Path) -> dict[str, str] | None:
+    try:
+        return status(pid, proc) if pid > 0 else None
+    except OSError:
+        return None
+
+
+def is_namespaced(uid_map: Path = _PROC / "self/uid_map") -> bool:
+    """Whether a process, this one unless told otherwise, is in a user namespace other than the machine's first."""
+    try:
+        return uid_map.read_text().split() != _WHOLE_MACHINE
+    except OSError:  # a kernel without user namespaces
+        return False
+
+
+_SUBUID = Path("/etc/subuid")
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """key: of the file that it was read from. ranges: first, behind the last, and whose."""
+
+    key: tuple[int, int, int] | None
+    ranges: tuple[tuple[int, int, int], ...]
+
+
+class Subordinates:
+    """Reads a file again when it has changed. From any thread."""
+
+    def __init__(self, path: Path = _SUBUID) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._table = _Table(None, ())
+
+    def owner_of(self, uid: int) -> int | None:
+        """The user to whom this one was given; `None` for nobody."""
+        return next((owner for first, end, owner in self._ranges() if first <= uid < end), None)
+
+    def _ranges(self) -> tuple[tuple[int, int, int], ...]:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return ()
+        key = (status.st_ino, status.st_size, status.st_mtime_ns)
+        with self._lock:
+            if self._table.key != key:
+                self._table = _Table(key, _read(self._path))
+            return self._table.ranges
+
+
+def _read(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """What cannot be understood is left out."""
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_MOST_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    found = []
+    for line in lines:
+        name, *numbers = line.strip().split(":")
+        try:
+            first, count = map(int, numbers)
+            owner = int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+        except (ValueError, KeyError):
+            continue
+        if first > 0 and count > 0:
+            found.append((first, first + count, owner))
+    return tuple(found)
+
+
+_system = Subordinates()
+
+
+def owner_of(uid: int) -> int | None:
+    """As the machine's own table has it."""
+    return _system.owner_of(uid)
+
 
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
 _CREDENTIALS = struct.Struct("iII")

@@ -9,7 +9,7 @@ import numpy as np
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.controller import Controller
-from autocap.controller.actions import Action, SetCaps
+from autocap.controller.context import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.model.profiles import Profile
 from autocap.metrics import Metric

@@ -14,7 +14,7 @@ import numpy as np
 
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.actions import SetCaps
+from autocap.controller.context import SetCaps
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.library import open_library

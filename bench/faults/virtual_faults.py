@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from random import Random
 
-from autocap.devices.nvml.calls import ERRORS
+from autocap.devices.nvml.state import ERRORS
 from autocap.testing.nvml import Episode, Fault, Limits, Steps, Trouble, Way
 from autocap.testing.nvml.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 from bench.faults.outcome import Outcome, difference, silence

@@ -12,11 +12,11 @@ from pathlib import Path
 from autocap.cli.logging_setup import log_as_service
 from autocap.devices import lendable
 from autocap.limits import Guardian
-from autocap.limits.forked_watchdogs import ForkedWatchdogs
+from autocap.limits.fork_server import ForkedWatchdogs
 from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.limits.helper.policy import DROP_INS, PolicyFiles
 from autocap.limits.helper.server import Server, ended_by_signals
-from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.guests import Bounds, Rate
 from autocap.wire.listening import handed_over
 
 _ANY = Rate(burst=1e9, per_s=1e9)

@@ -11,7 +11,7 @@ import numpy as np
 
 from autocap.clock import VirtualClock
 from autocap.controller.holding import Hold
-from autocap.controller.pace import Pace
+from autocap.controller.intake import Pace
 from autocap.devices.model import profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import PRESETS, SensorModel

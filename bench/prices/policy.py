@@ -14,19 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep, Kept, Revert, RevertForNow
 from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
-from autocap.controller.context import StepContext
-from autocap.controller.deadline import Deadline
-from autocap.controller.following import Following
-from autocap.controller.horizon import Choices, worth
+from autocap.controller.context import Keep, Kept, Revert, RevertForNow, StepContext
+from autocap.controller.following import Choices, Deadline, Following, worth
 from autocap.controller.intake import Intake
 from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.search import Search
 from autocap.devices.model.profiles import Profile
 from autocap.events import Followed
 from autocap.events.quote import PRICE, Quote
-from autocap.measurement.idle import IdleWatch
+from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement

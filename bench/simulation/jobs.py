@@ -12,18 +12,18 @@ from functools import partial
 import numpy as np
 
 from autocap import events
-from autocap import registry as packages
 from autocap.clock import Clock, VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Announce
+from autocap.controller.context import Action, Announce
 from autocap.controller.controller import Controller
-from autocap.controller.remembered import Remembered
 from autocap.controller.search import NewStrategy
+from autocap.controller.waiting import Remembered
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.events import Event
 from autocap.events.quote import Quote
+from autocap.job import registry as packages
 from autocap.limits.guard import Actuator
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress

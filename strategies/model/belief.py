@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.measurement.stats import normal_below
 from autocap.metrics import Terms
 from autocap.records import Prediction
-from autocap.stats import normal_below
 from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import (
     JITTER,

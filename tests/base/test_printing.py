@@ -17,9 +17,8 @@ from typing import TextIO, cast
 
 import pytest
 
-from autocap.printing import PrintableStream, beneath, note, put
 from autocap.reports.live.queued import QueuedStream, settle
-from autocap.text import printable_json
+from autocap.text import PrintableStream, beneath, note, printable_json, put
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\r\ud800\x7f"
@@ -61,7 +60,7 @@ def test_a_stream_keeps_its_first_failure_and_says_it_again() -> None:
 
 
 def test_nobody_prints_past_the_streams_that_make_it_safe() -> None:
-    """The one place is `autocap.printing`; the jobs to try it on, the supervisor of a program whose output we read, and
+    """The one place is `autocap.text`; the jobs to try it on, the supervisor of a program whose output we read, and
     the relay to Ray are processes of their own."""
     found = []
     for path in [*(ROOT / "autocap").rglob("*.py"), *(ROOT / "strategies").rglob("*.py")]:
@@ -72,7 +71,7 @@ def test_nobody_prints_past_the_streams_that_make_it_safe() -> None:
             ):
                 found.append(path.relative_to(ROOT).as_posix())
     ours = {where for where in found if "workloads" not in where and where != "autocap/testing/nvml/player.py"}
-    assert ours <= {"autocap/printing.py", "autocap/job/supervisor.py", "autocap/plugins/fleet/nodes/ray_relay.py"}
+    assert ours <= {"autocap/text.py", "autocap/job/supervisor.py", "autocap/plugins/fleet/nodes/ray_relay.py"}
 
 
 class Pipe:

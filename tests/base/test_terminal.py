@@ -11,8 +11,8 @@ from typing import TextIO, cast
 
 import pytest
 
-from autocap.printing import PrintableStream, columns, fresh_line, put_json, spelled
 from autocap.reports.live.terminal import LiveView
+from autocap.text import PrintableStream, columns, fresh_line, put_json, spelled
 
 
 @pytest.mark.parametrize(

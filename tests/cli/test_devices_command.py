@@ -8,7 +8,7 @@ import pytest
 
 from autocap.cli import device_report
 from autocap.clock import MonotonicClock
-from autocap.devices.nvml import inventory
+from autocap.devices.nvml import source
 from autocap.devices.permission import Privileges
 from autocap.testing.nvml import Fault, FileBoard, Limits, MemoryBoard, emulated, environment, machine
 from tests.cli.test_cli import Cli, Here, cli, here
@@ -61,7 +61,7 @@ def test_a_gpu_that_a_budget_caps_is_settable_for_whoever_has_no_rights(
     made = machine("quadro-rtx-6000/resnet50", gpus=2)
     budget = {"watts": 400.0, "policy": "equal", "pid": 9, "gpus": (made.cards[0].uuid,)}
     monkeypatch.setattr(device_report, "budget_here", lambda: budget)
-    monkeypatch.setattr(inventory, "own_privileges", lambda: Privileges(admin=False, namespaced=False))
+    monkeypatch.setattr(source, "own_privileges", lambda: Privileges(admin=False, namespaced=False))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with emulated(MemoryBoard(made), MonotonicClock()):
         held, other = json.loads(here("devices", "--json").stdout)["gpus"]

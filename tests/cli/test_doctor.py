@@ -19,8 +19,8 @@ from autocap.cli.findings import Finding
 from autocap.clock import MonotonicClock, VirtualClock
 from autocap.devices.nvml.library import open_library
 from autocap.devices.permission import Privileges
-from autocap.job import limit_setters
-from autocap.progress.calls import cost
+from autocap.job import processes
+from autocap.progress.calls import uprobe
 from autocap.progress.calls.target import CallsUnavailable
 from autocap.testing.nvml import (
     Episode,
@@ -53,7 +53,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
     monkeypatch.delenv("AUTOCAP_OBSERVE", raising=False)
     monkeypatch.delenv("SUDO_UID", raising=False)
     monkeypatch.setattr(examination, "likely_setters", lambda: ())
-    monkeypatch.setattr(cost, "call_cost_s", lambda uprobes, first: 1e-6)
+    monkeypatch.setattr(uprobe, "call_cost_s", lambda uprobes, first: 1e-6)
     by(monkeypatch, root=True)
 
     def looked(made: Machine, watch_s: float = 3.0) -> Examination:
@@ -318,7 +318,7 @@ def test_calls_that_the_kernel_does_not_count_are_said(look: Look, monkeypatch: 
     def refused(uprobes: object, first: bytes) -> float:
         raise CallsUnavailable("the kernel does not let autocap count calls (no); run it as root")
 
-    monkeypatch.setattr(cost, "call_cost_s", refused)
+    monkeypatch.setattr(uprobe, "call_cost_s", refused)
     found = look(one_gpu())
     one = said(found, "calls", "the kernel does not let autocap count calls (no)")
     assert (one.verdict, one.remedy) == ("note", "run it as root")
@@ -481,5 +481,5 @@ def test_setters_of_limits_are_known_by_their_names(monkeypatch: pytest.MonkeyPa
     names = ["python3", "nv-hostengine", None, "lact", "autocap", "autocap"]
     running = [Process(pid, name) for pid, name in enumerate(names[:-1], 70)] + [Process(os.getpid(), names[-1])]
     monkeypatch.setattr(psutil, "process_iter", lambda wanted: running)
-    found = limit_setters.likely_setters()
+    found = processes.likely_setters()
     assert found == (("DCGM (nv-hostengine)", 71), ("LACT (lact)", 73), ("another autocap", 74))

@@ -13,10 +13,9 @@ import pytest
 from autocap.cli import main
 from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.limits.helper.protocol import Answer, Code, Ended, LeasesEnded, LeaseStatus, Op, Refusal, Restored, Status
-from autocap.limits.journal import Entry, Journal
+from autocap.limits.journal import Entry, Journal, Turned
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir
-from autocap.limits.turned import Turned
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted

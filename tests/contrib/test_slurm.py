@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.limits.helper import policy_file
-from autocap.limits.helper.policy import Grant
-from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.limits.helper import policy
+from autocap.limits.helper.policy import DROP_INS, Grant, PolicyFiles
 from autocap.wire.who import Peer
 from tests.doubles.waiting import eventually
 
@@ -43,7 +42,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "none.toml")
     return Node(tmp_path)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import bounded
-from autocap.controller.actions import Announce, SetCaps
+from autocap.controller.context import Announce, SetCaps
+from autocap.controller.known import MOVED
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.events import State
@@ -252,7 +252,7 @@ class Confident(Silent):
 def test_a_trial_that_a_ceiling_has_cut_short_may_be_recommended_once_that_is_gone() -> None:
     search = Search(lambda *_: Confident(), CapGrid((160.0, 200.0)), EDP, measurement(cap_w=FOUND_W), 3.0)
     search.restrict(180.0)
-    search.tell(replace(trial_of(measurement(80.0, 0.55, cap_w=200.0)), state=TrialState.PRUNED, reason=bounded.MOVED))
+    search.tell(replace(trial_of(measurement(80.0, 0.55, cap_w=200.0)), state=TrialState.PRUNED, reason=MOVED))
     search.restrict(1000.0)
     assert search.recommend() == 200.0
 

@@ -6,7 +6,7 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce, SetCaps
+from autocap.controller.context import Announce, SetCaps
 from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
 from autocap.events import State

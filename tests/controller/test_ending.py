@@ -23,7 +23,7 @@ from autocap.session.earlier import Earlier, curve_of
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import Outcome, exact, tune
-from tests.controller.test_deciding_again import Second
+from tests.controller.test_exploration import Second
 from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.logs import announced, in_full, states
 

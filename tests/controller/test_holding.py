@@ -8,7 +8,7 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Keep
+from autocap.controller.context import Keep
 from autocap.controller.holding import Hold, HoldPlan
 from autocap.devices.model import profiles
 from autocap.events import State

@@ -7,7 +7,7 @@ import pytest
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.pace import Pace
+from autocap.controller.intake import Pace
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
 from autocap.measurement.metering import Metering

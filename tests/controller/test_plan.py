@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from autocap.controller import steps
-from autocap.controller.actions import Keep
 from autocap.controller.comparison import Ruling
+from autocap.controller.context import Keep
 from autocap.controller.plan import Facts, next_step
 from autocap.controller.ranking import Confirm, Move, TryOut
 from autocap.controller.steps import CeilingMoved, During, Happened, Step
@@ -276,4 +276,4 @@ def test_the_controller_alone_asks_for_the_plan_and_one_module_has_the_baseline_
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
                 callers.get(str(name), set()).add(path.stem)
-    assert callers == {"next_step": {"controller"}, "start_baseline": {"baseline"}}
+    assert callers == {"next_step": {"controller"}, "start_baseline": {"waiting"}}

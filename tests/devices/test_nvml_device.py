@@ -9,11 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.devices.nvml.calls import NvmlError
-from autocap.devices.nvml.card import PowerQuery
+from autocap.devices.nvml.card import EnergyTrace, PowerQuery, PowerTrace
 from autocap.devices.nvml.library import open_library
 from autocap.devices.nvml.probe import probe_sensor
-from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
+from autocap.devices.nvml.state import NvmlError
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from autocap.testing.nvml import Episode, Fault, Limits, Trouble, machine

@@ -1,15 +1,18 @@
-"""Setting limits through NVML on an emulated library: what holds, what does not, and what is said of it."""
+"""Setting limits through NVML on an emulated library: what holds, what does not, and what is said of it.
+
+Every NVML error code has a name and a sentence.
+"""
 
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from autocap.devices import outside_limits
-from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.limits import HeldLimits, NvmlLimits
-from autocap.devices.nvml.state import to_milliwatts, to_watts
+from autocap.devices.nvml.state import ERRORS, NvmlError, to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.limits import ForeignLimit, Guardian
 from autocap.testing.nvml import Fault, Limits, machine
@@ -204,3 +207,31 @@ def test_whether_a_limit_holds_that_somebody_else_requested_is_seen_by_reading_i
         with pytest.raises(LimitNotEnforced, match="but 220 W is enforced"):
             held.verify(made.uuid(), 240.0)
         HeldLimits(made.library, requested_alone=True).verify(made.uuid(), 240.0)
+
+
+CODES = {
+    value: name.removeprefix("NVML_ERROR_")
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") and isinstance(value, int)
+}
+
+
+def test_the_table_names_every_code_of_the_binding_as_the_binding_does() -> None:
+    assert {code: name for code, (name, _) in ERRORS.items()} == CODES
+
+
+@pytest.mark.parametrize("code", sorted(CODES), ids=CODES.get)
+def test_a_message_says_what_failed_by_which_name_and_what_to_do(code) -> None:
+    text = str(NvmlError("reading the power of GPU 3", code))
+    assert text.startswith(f"reading the power of GPU 3 failed with {CODES[code]} ({code}): ")
+    assert "\n" not in text
+    assert len(text.split(": ", 1)[1]) > 20
+
+
+def test_a_code_that_is_newer_than_the_table_is_said_to_be_one() -> None:
+    assert "UNLISTED (4711): this code is newer than autocap" in str(NvmlError("reading", 4711))
+
+
+def test_what_is_lost_is_not_merely_absent() -> None:
+    both = [code for code in CODES if NvmlError("", code).lost and NvmlError("", code).absent]
+    assert both == []

@@ -8,8 +8,7 @@ import pytest
 
 from autocap.clock import MonotonicClock
 from autocap.devices.base import Tunable
-from autocap.devices.knob_port import as_limits, port_of
-from autocap.devices.plugged import PluggedSource, as_port
+from autocap.devices.plugged import PluggedSource, as_limits, as_port, port_of
 from autocap.errors import DeviceError, LimitNotEnforced
 from autocap.knobs import POWER_LIMIT
 from autocap.testing.devices import KnobContract

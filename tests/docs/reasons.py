@@ -28,7 +28,7 @@ _OR_NOTHING = ("str | None", ", str]")  # of what is returned
 _DOTTED = (ast.Name, ast.Attribute)
 # Functions that say something else than why nothing is kept, in a sentence or nothing.
 _OTHER = {
-    "controller/search_duration.py notice",  # a search takes long
+    "controller/search_factory.py notice",  # a search takes long
     "controller/budget.py overspent",  # of one trial
     "controller/holding.py why_anew",  # it is searched again
     "controller/comparison.py hindrance",  # of caps per GPU; the common one is kept
@@ -36,12 +36,12 @@ _OTHER = {
     "controller/search.py hopeless",  # of one trial
     "controller/doubts.py _against",
     "controller/doubts.py _multiple",
-    "controller/per_gpu/balancing.py hindrance",  # the common cap is kept
+    "controller/per_gpu.py hindrance",  # the common cap is kept
     "devices/permission.py denial",  # why somebody else is asked first
     "devices/powercap.py _doubt",  # of one reading
     "progress/__init__.py notice",  # what is waited for, or taken instead
-    "progress/period/looking.py notice",
-    "progress/calls/duty.py remark",  # how calls are counted
+    "progress/period/learning.py notice",
+    "progress/calls/counter.py remark",  # how calls are counted
     "progress/calls/iterations.py remark",
     "progress/witness.py _found",
 }

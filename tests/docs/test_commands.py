@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 import autocap.cli
-from autocap import registry
+from autocap.job import registry
 from bench.__main__ import COMMANDS as BENCHMARKS
 from tests.cli.test_cli import Cli
 from tests.docs.pages import ALL_BLOCKS, PAGES, ROOT, Block, prose

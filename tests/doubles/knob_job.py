@@ -8,7 +8,7 @@ import numpy as np
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce, SetCaps
+from autocap.controller.context import Announce, SetCaps
 from autocap.controller.controller import Controller
 from autocap.events import State
 from autocap.progress import StepProgress

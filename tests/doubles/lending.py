@@ -10,16 +10,15 @@ from pathlib import Path
 from autocap.clock import VirtualClock
 from autocap.devices.base import LimitPort
 from autocap.devices.inventory import Inventory, ListedDevice
-from autocap.devices.rapl.inventory import RaplInventory
+from autocap.devices.rapl.source import RaplInventory
 from autocap.limits import Guardian
 from autocap.limits.helper.conversation import Conversation
 from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.limits.helper.policy import DROP_INS, PolicyFiles
 from autocap.limits.helper.protocol import Answer, Op, Refusal, Request, decode_answer, encode_request
 from autocap.limits.vital_signs import Look
 from autocap.records import CapRange
-from autocap.wire.bounds import Bounds
-from autocap.wire.guests import Guest
+from autocap.wire.guests import Bounds, Guest
 from autocap.wire.who import Peer
 from bench.faults.virtual import Unwatched
 

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.connection import offers_at
 from autocap.testing.nvml import FileBoard, Limits, Machine, environment
 from tests.doubles.waiting import eventually
 

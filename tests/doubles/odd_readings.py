@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.progress.period import PeriodEstimate, Verdict, count, detect, lock, ratio
-from autocap.progress.period.glimpse import glimpse
+from autocap.progress.period.repetition import glimpse
 
 Floats = NDArray[np.float64]
 

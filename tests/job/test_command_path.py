@@ -13,9 +13,8 @@ import pytest
 
 from autocap.errors import CommandNotExecutable, CommandNotFound
 from autocap.job import child
-from autocap.job.command_path import JobCommand, job_command
+from autocap.job.command_path import JobCommand, job_command, login_path
 from autocap.job.invoking_user import InvokingUser, acting_as
-from autocap.job.login_path import login_path
 from autocap.job.own_command import own_folders, sudo_advice
 from tests.doubles.waiting import eventually
 

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.job.processes import boot_id, own_identity
-from autocap.job.spare_descriptors import SpareDescriptors
-from autocap.limits.held_file import HeldFile
-from autocap.limits.journal import SUFFIX, Entry, Journal, file_name
+from autocap.job.processes import SpareDescriptors, boot_id, own_identity
+from autocap.limits.journal import SUFFIX, Entry, HeldFile, Journal, file_name
 from autocap.limits.state_dir import StateDir
 from tests.doubles.file_device import KeptLimits
 from tests.doubles.jobs import no_descriptors

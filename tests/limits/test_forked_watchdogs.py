@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from autocap.errors import GuardError
-from autocap.limits import forked_watchdogs
-from autocap.limits.forked_watchdogs import ForkedWatchdogs
+from autocap.limits import fork_server
+from autocap.limits.fork_server import ForkedWatchdogs
 from autocap.records import GpuInfo
 from bench.helper.served import fork_servers_of, watchdogs_of
 from tests.doubles import file_device
@@ -79,7 +79,7 @@ def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, s
         stopped = own_server()
         os.kill(stopped, signal.SIGSTOP)
         with monkeypatch.context() as patch:
-            patch.setattr(forked_watchdogs, "ANSWER_WITHIN_S", 0.1)
+            patch.setattr(fork_server, "ANSWER_WITHIN_S", 0.1)
             with pytest.raises(GuardError, match=r"cannot be started .*: the process that forks watchdogs does not"):
                 guard(state_dir, third, start_watch=forked.start).__enter__()
         assert not psutil.pid_exists(stopped)

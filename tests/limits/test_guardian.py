@@ -14,7 +14,7 @@ from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.heartbeat import Pulse
 from autocap.limits.journal import Entry, Journal
-from autocap.limits.restore import put_back
+from autocap.limits.recovery import put_back
 from autocap.limits.state_dir import StateDir
 from autocap.limits.together import Aside
 from autocap.records import GpuInfo

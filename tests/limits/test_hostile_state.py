@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from autocap.errors import AutocapError, GuardError
 from autocap.job.processes import ProcessId, boot_id
 from autocap.limits import Guardian, Settled, settle
-from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, decode, encode, file_name
+from autocap.limits.journal import LOCK, SUFFIX, UNFINISHED, Entry, OtherSchema, Turned, decode, encode, file_name
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.state_dir import StateDir
-from autocap.limits.turned import Turned
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
 

@@ -13,10 +13,9 @@ import pytest
 from autocap.devices.base import Setting
 from autocap.errors import DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, boot_id
-from autocap.limits.journal import DamagedEntry, Entry, Journal, decode, encode
+from autocap.limits.journal import DamagedEntry, Entry, Journal, Turned, decode, encode
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir, default_path
-from autocap.limits.turned import Turned
 
 ENTRY = Entry(
     kind="file", uuid="GPU-1234", original_w=260.0, boot_id=boot_id(), owner=ProcessId(12, 34), job=ProcessId(56, 78)

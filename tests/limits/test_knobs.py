@@ -12,7 +12,7 @@ import pytest
 from autocap.cli import session
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices import outside_limits
-from autocap.devices.knob_port import as_limits
+from autocap.devices.plugged import as_limits
 from autocap.errors import (
     DeviceLocked,
     DeviceUnavailable,
@@ -24,9 +24,8 @@ from autocap.errors import (
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.knobs import Knob
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
-from autocap.limits.journal import Entry, Journal, encode
+from autocap.limits.journal import Entry, Journal, Turned, encode
 from autocap.limits.state_dir import StateDir
-from autocap.limits.turned import Turned
 from autocap.limits.watchdog import Duty, Watchdog
 from autocap.metrics import Metric
 from autocap.records import GpuInfo

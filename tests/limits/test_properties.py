@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from autocap.devices.base import Setting
 from autocap.errors import GuardError
 from autocap.job.processes import ProcessId
-from autocap.limits.journal import SUFFIX, DamagedEntry, Entry, Journal, encode, file_name
+from autocap.limits.journal import SUFFIX, DamagedEntry, Entry, Journal, Turned, encode, file_name
 from autocap.limits.state_dir import StateDir
-from autocap.limits.turned import Turned
 
 watts = st.floats(min_value=1.0, max_value=1000.0)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)

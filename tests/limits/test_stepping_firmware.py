@@ -10,7 +10,7 @@ from autocap.errors import LimitClamped, LimitRefused
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
 from autocap.limits.asking import Waiting
 from autocap.limits.journal import Entry
-from autocap.limits.restore import put_back
+from autocap.limits.recovery import put_back
 from autocap.testing.nvml import Limits, Steps, Way, times
 from bench.faults.virtual import Script, Unwatched
 from tests.doubles.nvml_stand import Stand, one_card, stand

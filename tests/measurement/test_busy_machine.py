@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from autocap.config import TuneConfig
-from autocap.controller.revisits import Revisits
+from autocap.controller.search_baseline import Revisits
+from autocap.measurement.batches import compared, undisturbed
 from autocap.measurement.metering import Metered
-from autocap.measurement.paired import compared, undisturbed
 from autocap.measurement.probe import Probe, ProbeRules
-from autocap.measurement.prober import Prober
-from autocap.measurement.stretches import slower
-from autocap.measurement.wander import Wander
-from autocap.measurement.window import Window
+from autocap.measurement.prober import Prober, Wander
+from autocap.measurement.window import Window, slower
 from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Reading, Sample, SensorInfo

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.measurement.batches import batch_errors, pool, student_factor
+from autocap.measurement.batches import Clocks, batch_errors, pool, student_factor
 from autocap.measurement.energy import EnergyMeter
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.window import Floats, Window
@@ -230,3 +230,12 @@ def test_activity_is_not_steady_while_iterations_become_faster(later_s: float, s
         if count == 9:
             break
     assert (found is not None) is steady
+
+
+def test_a_clock_at_rest_is_none_that_the_job_runs_at() -> None:
+    clocks = Clocks()
+    for number in range(10):
+        busy = number % 2 == 0
+        reading = Reading(t_s=number, power_w=100.0, sm_clock_hz=1.4e9 if busy else 2.1e8, utilisation=float(busy))
+        clocks.add(Sample(t_s=number, readings=(reading,)))
+    assert clocks.mean_hz(0.0, 10.0) == 1.4e9

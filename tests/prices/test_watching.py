@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autocap.events.quote import PRICE
-from autocap.job.command_output import CommandFailed, output_of
+from autocap.job.supervised import CommandFailed, output_of
 from autocap.session.prices.series import Series, SourceRefused
 from autocap.session.prices.watching import Said, Stamp, Watched
 

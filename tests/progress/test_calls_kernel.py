@@ -17,8 +17,7 @@ import pytest
 from autocap.job.processes import ProcessId, identify
 from autocap.progress.calls import uprobe
 from autocap.progress.calls.counter import CallCounter
-from autocap.progress.calls.host import Function, Host
-from autocap.progress.calls.mapped import mapped_file
+from autocap.progress.calls.host import Function, Host, mapped_file
 from autocap.progress.calls.target import CallsUnavailable, CallTarget
 from autocap.records import StepReading
 from tests.doubles.waiting import eventually

@@ -7,8 +7,7 @@ import pytest
 
 from autocap.devices.model.sensor import PowerSensor, SensorModel
 from autocap.progress.period.progress import PeriodProgress
-from autocap.progress.period.signals import moved_at
-from autocap.progress.period.window import Window, learned
+from autocap.progress.period.signals import Window, learned, moved_at
 from autocap.records import Reading, Sample, SensorInfo
 from bench.period.signals import WAVEFORMS, Floats, Load, truth
 

@@ -13,8 +13,7 @@ from autocap.job.processes import own_identity
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.progress.period.progress import PeriodProgress
-from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import Numbers
+from autocap.progress.regex.lines import Board, Numbers
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import SLOTS, StepMap
 from autocap.records import Sample, SensorInfo, StepReading

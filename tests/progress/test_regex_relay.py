@@ -26,8 +26,7 @@ from autocap.errors import AutocapError, CommandNotFound, UsageError
 from autocap.job import child as child_job
 from autocap.job.child import ChildJob
 from autocap.progress.regex import Relay, compile_pattern
-from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import LineCounter, Numbers
+from autocap.progress.regex.lines import Board, LineCounter, Numbers
 from autocap.records import StepReading
 from tests.doubles.waiting import eventually
 

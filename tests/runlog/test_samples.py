@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.controller.pace import Pace
+from autocap.controller.intake import Pace
 from autocap.devices.model import profiles
 from autocap.records import Reading, Sample, StepReading
 from autocap.runlog.columns import parse

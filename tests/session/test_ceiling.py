@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from autocap.controller.actions import Action, SetCaps
+from autocap.controller.context import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
 from autocap.records import Measurement

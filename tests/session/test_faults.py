@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.controller.actions import Action
+from autocap.controller.context import Action
 from autocap.devices.base import Device
 from autocap.errors import DeviceError, RunDirectoryError
 from autocap.events import Warned

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from autocap.controller.actions import Action, Announce
+from autocap.controller.context import Action, Announce
 from autocap.events import Sourced, Warned
 from autocap.events.quote import CARBON, PRICE, Quote
 from autocap.session.prices.series import Series

@@ -6,7 +6,7 @@ import pytest
 
 from autocap import errors, events
 from autocap.clock import VirtualClock
-from autocap.controller.actions import Action, SetCaps
+from autocap.controller.context import Action, SetCaps
 from bench.faults.virtual import ARRIVALS_MW, play, usual
 from tests.session.test_runner import Loop
 

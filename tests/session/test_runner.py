@@ -9,7 +9,7 @@ import pytest
 
 from autocap import events
 from autocap.clock import VirtualClock
-from autocap.controller.actions import Action, SetCaps
+from autocap.controller.context import Action, SetCaps
 from autocap.errors import DeviceError
 from autocap.events import Event
 from autocap.records import CapRange, GpuInfo, Reading, Sample

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap import registry as packages
 from autocap.errors import StrategyError, UsageError
+from autocap.job import registry as packages
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.strategies import Needs, Strategy

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autocap.errors import StrategyError, UsageError
-from autocap.registry import ours
+from autocap.job.registry import ours
 from autocap.strategies.golden import Golden
 from autocap.strategies.linear import Linear
 from autocap.strategies.options import options_of

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autocap.clock import VirtualClock
-from autocap.wire.bounds import Bounds
-from autocap.wire.guests import Guest, Guests
+from autocap.wire.guests import Bounds, Guest, Guests
 from autocap.wire.refusal import Code, Refusal
-from autocap.wire.subordinates import Subordinates
-from autocap.wire.who import Peer
+from autocap.wire.who import Peer, Subordinates
 
 ALICE, BOB, CAROL, DAVE = range(20_001, 20_005)
 BOUNDS = Bounds(clients=8, clients_of_uid=4, kept_places=2)

@@ -10,10 +10,7 @@ What is added to the GPUs' power, and what stands in its place:
 
 from autocap.clock import Clock
 from autocap.devices.base import PowerSource
-from autocap.devices.node.command import CommandMeter
-from autocap.devices.node.ipmi import IpmiMeter
-from autocap.devices.node.rapl import RaplPower
-from autocap.devices.node.slurm import SlurmMeter, is_whole
+from autocap.devices.node.meters import CommandMeter, IpmiMeter, RaplPower, SlurmMeter, is_whole
 from autocap.records import NodeReading
 
 COMMAND = "command:"

@@ -8,12 +8,12 @@ import pynvml
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, Tunable, require_settable
-from autocap.devices.measured_windows import WINDOWS_S, sensor_of
-from autocap.devices.nvml.calls import NvmlError, offered, opened
+from autocap.devices.model import WINDOWS_S, sensor_of
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import HeldLimits, NvmlLimits, Requester
 from autocap.devices.nvml.probe import WATCH_S, SensorProbe, probe_sensors
+from autocap.devices.nvml.state import NvmlError, offered, opened
 from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo

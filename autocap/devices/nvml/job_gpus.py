@@ -1,16 +1,22 @@
-"""Which GPUs a job uses, and who else computes on them, decided from what was read of the driver and /proc.
+"""Which GPUs a job uses, and who else computes on them, decided from what was read of the driver and /proc. Linux only.
 
 Best evidence first: the driver lists a process of the job as computing; a process of the job that runs CUDA has the
 GPU's device file open. CUDA_VISIBLE_DEVICES alone shows no use, it only narrows down what is open: CUDA opens every
 GPU that it may see.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from autocap.devices.inventory import begins, in_order
 from autocap.devices.nvml.library import NvmlGpu
 from autocap.errors import DeviceError, DeviceShared
+from autocap.job.keeper import keeper
+from autocap.job.processes import Roots, environment, status, tree
 
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
 
@@ -196,3 +202,83 @@ def _opened(gpus: Sequence[NvmlGpu], process: ProcessFacts) -> frozenset[str]:
     raise DeviceError(
         f"process {process.pid} runs CUDA, but on which of the {len(gpus)} GPUs cannot be seen; pass --gpus"
     )
+
+
+_PROC = Path("/proc")
+_GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
+_CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under WSL; monitors open neither
+
+
+def of_tree(job: Roots) -> tuple[ProcessFacts, ...]:
+    """The facts of every process of a job."""
+    return of_pids(process.pid for process in tree(job))
+
+
+def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
+    """The facts of those processes that are there."""
+    found = [_facts(pid, proc) for pid in pids]
+    return tuple(facts for facts in found if facts is not None)
+
+
+def keep_from_children() -> None:
+    """Mark the GPU files that a library of ours has opened: a child that inherited them would seem to use them."""
+    for link in (_PROC / "self/fd").iterdir():
+        with suppress(OSError):  # the listing's own descriptor
+            if os.readlink(link).startswith("/dev/nvidia"):
+                os.set_inheritable(int(link.name), False)
+
+
+def _facts(pid: int, proc: Path) -> ProcessFacts | None:
+    try:
+        said = status(pid, proc)
+    except OSError:  # it has ended
+        return None
+    # Kernels before 4.1 have no NSpid line.
+    ns_pids = tuple(map(int, said.get("NSpid", said["Pid"]).split()))
+    uid = int(said["Uid"].split()[0])
+    try:
+        files, visible, order = _uses(pid, proc)
+    except PermissionError:
+        return ProcessFacts(ns_pids=ns_pids, uid=uid, readable=False)
+    except OSError:
+        return None
+    return ProcessFacts(
+        ns_pids=ns_pids,
+        uid=uid,
+        readable=True,
+        cuda=not _CUDA_FILES.isdisjoint(files),
+        minors=frozenset(int(match[1]) for match in map(_GPU_FILE.fullmatch, files) if match),
+        visible=visible,
+        order=order,
+    )
+
+
+def _uses(pid: int, proc: Path) -> tuple[Collection[str], str | None, str | None]:
+    """As `uses`; under sudo root looks at what is hidden from its user. Raises OSError."""
+    try:
+        return uses(pid, proc)
+    except PermissionError:
+        root = keeper()
+        if root is None:
+            raise
+        return root.gpu_use(pid)
+
+
+def uses(pid: int, proc: Path = _PROC) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The files of GPUs that a process has open, and CUDA's two variables as it was started with. Raises OSError."""
+    opened = {file for file in _open_files(proc / str(pid) / "fd") if file in _CUDA_FILES or _GPU_FILE.fullmatch(file)}
+    variables = environment(pid, proc)
+    visible, order = (variables.get(name) for name in (b"CUDA_VISIBLE_DEVICES", b"CUDA_DEVICE_ORDER"))
+    return tuple(sorted(opened)), _text(visible), _text(order)
+
+
+def _open_files(folder: Path) -> set[str]:
+    files = set()
+    for link in folder.iterdir():
+        with suppress(FileNotFoundError):  # closed since the folder was listed
+            files.add(os.readlink(link))
+    return files
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")

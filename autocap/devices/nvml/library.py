@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pynvml
 
 from autocap.devices.inventory import ListedDevice
-from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered, opened
-from autocap.devices.nvml.state import LimitState
+from autocap.devices.nvml.state import WITHOUT_ROOT, LimitState, NvmlError, call, offered, opened
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import CapRange
 

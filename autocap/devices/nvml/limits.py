@@ -11,9 +11,17 @@ from typing import Protocol
 import pynvml
 
 from autocap.devices.base import LimitPort, LimitVerifier, require_inside
-from autocap.devices.nvml.calls import NO_PERMISSION, WITHOUT_ROOT, NvmlError, call, offered, opened
 from autocap.devices.nvml.library import Library, open_library
-from autocap.devices.nvml.state import LimitState, to_milliwatts
+from autocap.devices.nvml.state import (
+    NO_PERMISSION,
+    WITHOUT_ROOT,
+    LimitState,
+    NvmlError,
+    call,
+    offered,
+    opened,
+    to_milliwatts,
+)
 from autocap.errors import (
     LimitClamped,
     LimitIgnored,

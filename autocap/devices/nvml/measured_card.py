@@ -13,10 +13,9 @@ import pynvml
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
-from autocap.devices.nvml.calls import NvmlError, call
 from autocap.devices.nvml.library import Library
 from autocap.devices.nvml.probe import POLL_S
-from autocap.devices.nvml.state import GPU_SCOPE, INSTANT_POWER, MODULE_SCOPE, FieldValue, read_fields
+from autocap.devices.nvml.state import GPU_SCOPE, INSTANT_POWER, MODULE_SCOPE, FieldValue, NvmlError, call, read_fields
 
 Floats = NDArray[np.float64]
 POLLED = ("t_s", "instant_w", "instant_stamp_s", "average_w", "module_w", "usage_w", "energy_j", "utilisation")

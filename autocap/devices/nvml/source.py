@@ -1,24 +1,31 @@
-"""The GPUs of the machine as a source of devices: which of them a job uses, and whether it has them to itself."""
+"""The GPUs of the machine as a source of devices: which of them a job uses, and whether it has them to itself; and all
+of them, for whoever acts for several jobs."""
 
 import math
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from autocap.clock import Clock
+from autocap.clock import Clock, MonotonicClock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
-from autocap.devices.inventory import named
+from autocap.devices.inventory import DescribedDevice, HoldableInventory, ListedDevice, SensorSeen, named
 from autocap.devices.nvml import job_gpus
-from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.job_gpus import JobGpus, Listing, ProcessFacts
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
+from autocap.devices.nvml.limits import NvmlLimits
+from autocap.devices.nvml.probe import SensorProbe, probe_sensor
+from autocap.devices.permission import own_privileges, settable
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import Roots
 from autocap.records import GpuInfo
 
-if TYPE_CHECKING:  # the watchdog has no use for it
+if TYPE_CHECKING:
     from autocap.config import RunConfig
+
 
 # A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long,
 # or once it may see no more of them.
@@ -68,15 +75,15 @@ class NvmlSource(DeviceSource):
         if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
             return None
         if not self._config.shared_gpu:
-            others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids)
+            others = job_gpus.of_pids(pid for listing in listings for pid in listing.pids)
             job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, (), others))
         return self._open(uuids)
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
         listings = self._listings()
-        tree = gpu_processes.of_tree(job)
+        tree = job_gpus.of_tree(job)
         ours = {process.pid for process in tree}
-        others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
+        others = job_gpus.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
         uuids = self._named
         if uuids is None:
             found = _unless_waiting(lambda: self._used(listings, tree, others), waited_s)
@@ -143,7 +150,7 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:
         device = NvmlDevice(library, uuids, clock, observe=config.tune.observe)
-        gpu_processes.keep_from_children()
+        job_gpus.keep_from_children()
         return device
 
     try:
@@ -154,8 +161,102 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:
         source = NvmlSource(config, library, open_device, check, attached=owner_uid is not None)
-        gpu_processes.keep_from_children()  # in which root's rights would live on
+        job_gpus.keep_from_children()  # in which root's rights would live on
         return source
     except BaseException:
         library.close()
         raise
+
+
+_AGAIN_S = 5.0  # between looks for a driver that was not there
+
+
+class NvmlInventory(HoldableInventory):
+    """now: the clock, seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._library: Library | None = None
+        self._tried_s: float | None = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._library is not None:
+            self._library.close()
+
+    def devices(self) -> tuple[ListedDevice, ...]:
+        library = self._opened()
+        return () if library is None else self._gpus(library)
+
+    def described(self) -> tuple[DescribedDevice, ...]:
+        library = self._opened()
+        if library is None:
+            return ()
+        gpus, privileges = self._gpus(library), own_privileges()
+        return tuple(
+            DescribedDevice(
+                device=gpu,
+                direct=settable(gpu.obstacle, privileges),
+                facts={"persistence": gpu.persistence, "mig": gpu.mig, "sensor": sensor},
+            )
+            for gpu, sensor in zip(gpus, _sensors(library, [gpu.uuid for gpu in gpus]), strict=True)
+        )
+
+    def pids(self, uuid: str) -> tuple[int, ...] | None:
+        library = self._opened()
+        return None if library is None else library.user_pids(uuid)
+
+    def limits(self) -> NvmlLimits:
+        return NvmlLimits(self._there(), alone=True)  # never closed: the library is every lease's
+
+    def hold(self, uuids: Sequence[str], clock: Clock) -> NvmlDevice:
+        return NvmlDevice(self._there(), uuids, clock, observe=False, watch_s=0.0)
+
+    def _there(self) -> Library:
+        library = self._opened()
+        if library is None:
+            raise DeviceUnavailable("; ".join(self.unreadable))
+        return library
+
+    def _opened(self) -> Library | None:
+        """`None` where there is no driver; one that was not there is looked for again after some seconds."""
+        with self._lock:
+            now_s = self._now()
+            if self._library is None and (self._tried_s is None or now_s - self._tried_s >= _AGAIN_S):
+                self._tried_s = now_s
+                try:
+                    self._library = open_library()
+                except DeviceUnavailable as error:
+                    self.unreadable = (str(error),)
+            return self._library
+
+    def _gpus(self, library: Library) -> tuple[NvmlGpu, ...]:
+        gpus = library.inventory()
+        self.unreadable = library.unreadable or (() if gpus else ("the NVIDIA driver shows no GPU here",))
+        return gpus
+
+
+def _sensors(library: Library, uuids: Sequence[str]) -> list[SensorSeen]:
+    """All are watched at the same time; where one fails, each by itself."""
+    clock = MonotonicClock()
+    with suppress(DeviceError):
+        return [_seen(probe) for probe in probe_sensor(library, uuids, clock)]
+    found = []
+    for uuid in uuids:
+        try:
+            (probe,) = probe_sensor(library, [uuid], clock)
+            found.append(_seen(probe))
+        except DeviceError as error:
+            found.append(SensorSeen(trouble=str(error)))
+    return found
+
+
+def _seen(probe: SensorProbe) -> SensorSeen:
+    return SensorSeen(
+        source=probe.source.value,
+        update_s=probe.update_s,
+        energy_counter=probe.has_counter,
+        counter_j=probe.counter_j,
+        integrated_j=probe.integrated_j,
+        trouble=None if probe.counter_trouble is None else f"the energy counter {probe.counter_trouble}",
+    )

@@ -8,8 +8,7 @@ from functools import partial
 
 from autocap.devices.base import LimitPort, Setting, require_inside
 from autocap.devices.powercap import find_packages
-from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
-from autocap.devices.rapl.packages import RaplPackage, uuid_of
+from autocap.devices.rapl.packages import LongTermLimit, RaplPackage, for_a_cap, is_a_caps_window, limit_of, uuid_of
 from autocap.errors import DeviceError, LimitClamped, LimitIgnored, LimitNotEnforced
 from autocap.job.processes import ProcessId
 from autocap.records import same_limit

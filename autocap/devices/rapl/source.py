@@ -1,5 +1,5 @@
 """The CPU packages of the machine as a source of devices: those that a job computes on, by what /proc and the scheduler
-show of its processes. Linux only."""
+show of its processes; and all of them, for whoever acts for several jobs. Linux only."""
 
 import math
 import os
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
 from autocap.devices.base import CheckCaps, DeviceSource, Tunable
-from autocap.devices.inventory import named
+from autocap.devices.inventory import DescribedDevice, Inventory, ListedDevice, named
+from autocap.devices.permission import settable_files
 from autocap.devices.rapl.device import RaplDevice
+from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.packages import RaplPackage, list_packages
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId, Roots, spent_ticks, tree
 
-if TYPE_CHECKING:  # the watchdog has no use for it
+if TYPE_CHECKING:
     from autocap.config import RunConfig
+
 
 _UNCHANGED_S = 5.0  # ranks are bound to their packages one after the other
 _COMPUTES = 0.1  # of what the busiest process uses: launchers, shells and monitors stay far below
@@ -106,3 +109,67 @@ def _chosen(config: "RunConfig") -> tuple[RaplPackage, ...]:
 def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: int | None) -> RaplSource:
     """The CPU packages of this machine."""
     return RaplSource(config, clock, check)
+
+
+class RaplInventory(Inventory):
+    """They come and go with the kernel's files, so nothing is kept open."""
+
+    noun = "package"
+    shared = "every user computes on a CPU package"
+
+    def devices(self) -> tuple[ListedDevice, ...]:
+        return tuple(map(_listed, self._packages()))
+
+    def described(self) -> tuple[DescribedDevice, ...]:
+        return tuple(map(_described, self._packages()))
+
+    def pids(self, uuid: str) -> None:
+        """Everybody computes on a package."""
+
+    def limits(self) -> RaplLimits:
+        return RaplLimits(list_packages())
+
+    def _packages(self) -> tuple[RaplPackage, ...]:
+        self.unreadable = ()
+        try:
+            return list_packages()
+        except DeviceError as error:  # there is none, or none that can be read
+            self.unreadable = (str(error),)
+            return ()
+
+
+def _listed(package: RaplPackage) -> ListedDevice:
+    limit = package.limit
+    return ListedDevice(
+        index=package.index,
+        uuid=package.uuid,
+        kind=RaplDevice.kind,
+        name=package.name,
+        noun=RaplInventory.noun,
+        cap_range=None if limit is None else package.cap_range,
+        default_w=None if limit is None else package.cap_range.default_w,
+        requested_w=None if limit is None else limit.limit_w(),
+        enforced_w=package.enforced_w(),
+        obstacle=package.obstacle,
+    )
+
+
+def _described(package: RaplPackage) -> DescribedDevice:
+    limit, trouble = package.limit, None
+    writable = limit is not None and limit.may_write()
+    try:
+        for zone in package.package.energy_zones:
+            zone.energy_j()
+    except DeviceError as error:
+        trouble = str(error)
+    zones = dict.fromkeys(zone.id for zone in (*package.package.energy_zones, *package.package.zones))
+    return DescribedDevice(
+        device=_listed(package),
+        direct=settable_files(package.obstacle, writable=writable, switched_on=limit is not None and limit.in_force()),
+        facts={
+            "zones": tuple(zones),
+            "window_s": None if limit is None else limit.window_s(),
+            "memory": package.package.memory is not None,
+            "trouble": trouble,
+        },
+    )

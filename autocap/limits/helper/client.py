@@ -1,7 +1,7 @@
-"""A guardian whose work the helper does, without any rights of ours.
+"""A guardian whose work the helper does, without any rights of ours; or, in a session under sudo, its keeper.
 
-The connection is the lease. Whether a limit that the helper requested is enforced we see ourselves, as reading needs no
-rights.
+The connection is the lease. Whether a limit that was requested is enforced we see ourselves, as reading needs no
+rights. Where whoever lent it is gone, its watchdog puts the limit back, or the next start.
 """
 
 import logging
@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
-from autocap.devices.base import LimitVerifier
+from autocap.devices import outside_limits
+from autocap.devices.base import LimitVerifier, Tunable
 from autocap.devices.limit_steps import may_be_made
 from autocap.errors import (
     ActuatorUnavailable,
@@ -24,12 +26,12 @@ from autocap.errors import (
     LimitRefused,
     PeerLost,
 )
+from autocap.job.keeper import Keeper
 from autocap.limits.asking import ForeignLimit
+from autocap.limits.guard import PeerGuardian, beaten
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import A, Connection, error_of
 from autocap.limits.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal, Request
-from autocap.limits.helper.reading import read_back, reads_original
-from autocap.limits.peer_guardian import PeerGuardian, beaten
 from autocap.limits.times import (
     ANSWER_WITHIN_S,
     ASKED_WITHIN_S,
@@ -43,6 +45,37 @@ from autocap.limits.times import (
 )
 from autocap.records import GpuInfo, same_limit, same_limits
 from autocap.wire.refusal import Refused
+
+Found = Sequence[tuple[str, float | None]]  # UUIDs, and the limits found on them, watts
+
+_LOOK_S = 0.02
+
+
+def reads_original(verifier: LimitVerifier, found: Found) -> bool:
+    """Whether all devices are at the limits found on arrival."""
+    return all(_look(verifier, uuid, original_w).restored for uuid, original_w in found)
+
+
+def read_back(
+    verifier: LimitVerifier, found: Found, pause: Callable[[float], object], within_s: float
+) -> tuple[Restored, ...]:
+    """Where the limits are, once they are back, or within_s seconds have passed. pause: waits for some seconds."""
+    deadline_s = time.monotonic() + within_s
+    while not reads_original(verifier, found) and time.monotonic() < deadline_s:
+        pause(_LOOK_S)
+    return tuple(_look(verifier, uuid, original_w) for uuid, original_w in found)
+
+
+def _look(verifier: LimitVerifier, uuid: str, original_w: float | None) -> Restored:
+    final_w = None
+    with suppress(Exception):  # whatever a device's library raises: what cannot be read is not known
+        final_w = verifier.requested_w(uuid)
+    if final_w is not None and original_w is not None and same_limit(final_w, original_w):
+        return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=True)
+    failure = "who set it for us is gone, and the limit found on arrival is not back yet"
+    note = f"{uuid}: {failure}; it is put back by `autocap restore`, or when the helper is started again"
+    return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=False, note=note, failure=failure)
+
 
 logger = logging.getLogger(__name__)
 
@@ -306,3 +339,40 @@ class RemoteGuardian(PeerGuardian):
 
 def _watts(limits_w: Sequence[float | None]) -> str:
     return "/".join("no limit" if limit_w is None else f"{limit_w:g} W" for limit_w in limits_w)
+
+
+_CALLED = "the process with root's rights"
+
+
+def kept(root: Keeper, device: Tunable, gpus: Sequence[GpuInfo]) -> RemoteGuardian:
+    """A guardian of some devices. Raises DeviceError where they have no setter."""
+    verifier = device.verifier() or _Verifier(device)
+    return RemoteGuardian(gpus=gpus, verifier=verifier, connect=partial(_connect, root), called=_CALLED)
+
+
+def _connect(root: Keeper, within_s: float) -> Connection:
+    """Raises GuardError where the keeper is gone: there is no other one."""
+    try:
+        connected = root.guard()
+    except OSError as error:
+        raise GuardError(
+            f"{_CALLED} cannot be asked ({error.strerror}), so no cap is set any more; what it has set is put back by "
+            "its watchdog"
+        ) from error
+    return Connection(connected, within_s, other=_CALLED)
+
+
+class _Verifier(LimitVerifier):
+    """Of a device that another package has added: reads what is requested of it, as a watchdog would."""
+
+    def __init__(self, device: Tunable) -> None:
+        device.limits().close()  # whether there is a setter at all
+        self._limits = outside_limits(device.kind, None)
+
+    def requested_w(self, uuid: str) -> float | None:
+        return self._limits.requested_w(uuid)
+
+    def verify(self, uuid: str, cap_w: float) -> None:
+        found_w = self.requested_w(uuid)
+        if found_w is not None and not same_limit(found_w, cap_w):
+            raise LimitClamped(f"cap {cap_w:g} W of {uuid} is {found_w:g} W now", found_w)

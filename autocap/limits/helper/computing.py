@@ -8,8 +8,7 @@ from pathlib import Path
 
 from autocap.errors import DeviceError
 from autocap.job.processes import has_ended, status
-from autocap.wire.namespaces import HERE, entered_from, namespace_of
-from autocap.wire.who import Peer, user_name
+from autocap.wire.who import HERE, Peer, entered_from, namespace_of, user_name
 
 _PROC = Path("/proc")
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's PROC_PID_INIT_INO

@@ -1,15 +1,22 @@
-"""What is said with one client, and what time does to it: requests in, answers out. It knows no socket."""
+"""One client of a service that lends limits: what is said with it, and what time does to that, requests in, answers
+out; and its thread, which reads lines, writes answers, and sees the client end. Whatever the client does or leaves
+undone holds up nobody else."""
 
 import logging
+import os
+import select
+import socket
 import time
 from collections.abc import Callable
 
 from autocap import __version__
 from autocap.errors import AutocapError, GuardError
+from autocap.job.processes import has_ended, identify
 from autocap.limits import Restored
 from autocap.limits.helper.house import House
 from autocap.limits.helper.lent_devices import ASKED, LentDevices, refusal_of
 from autocap.limits.helper.protocol import (
+    MOST_REQUEST_BYTES,
     Answer,
     BadMessage,
     Beaten,
@@ -30,11 +37,12 @@ from autocap.limits.helper.protocol import (
 )
 from autocap.limits.lease import Lease
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
-from autocap.limits.vital_signs import Look
-from autocap.wire.bounds import Bucket
-from autocap.wire.guests import Guest
+from autocap.limits.vital_signs import Look, VitalSigns
+from autocap.wire.guests import Bucket, Guest
 from autocap.wire.json_lines import NotALine
 from autocap.wire.refusal import Refused, refused
+from autocap.wire.stream import LineStream
+from autocap.wire.who import pidfd_of
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +73,14 @@ class Conversation:
             Op.HELLO: lambda request: Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S),
             Op.DEVICES: self._devices,
             Op.LEND: self._lend,
-            Op.REHEARSE: self._rehearse,
-            Op.SET: self._set,
+            Op.REHEARSE: lambda _: self._carried_out(lambda held: held.rehearse()),
+            Op.SET: lambda request: self._carried_out(lambda held: held.set_caps(request.watts)),
             Op.BEAT: self._beaten,
             Op.RESTORE: lambda request: PutBack(restored=self._lent().restore(ASKED)),
             Op.GIVE_BACK: self._give_back,
             Op.STATUS: lambda request: Status(leases=self._house.loans.all()),
             Op.END_LEASES: self._end_leases,
-            Op.LEAVE_OUT: self._leave_out,
+            Op.LEAVE_OUT: lambda request: PutBack(restored=self._lent().leave_out(request.devices)),
         }
 
     def hear(self, line: bytes) -> tuple[bytes, float]:
@@ -205,12 +213,6 @@ class Conversation:
         self._lease.renew(self._beat_s, self._look(threads=False))
         return self._held.lent
 
-    def _rehearse(self, request: Request) -> Done:
-        return self._carried_out(lambda held: held.rehearse())
-
-    def _set(self, request: Request) -> Done:
-        return self._carried_out(lambda held: held.set_caps(request.watts))
-
     def _carried_out(self, act: Callable[[LentDevices], None]) -> Done:
         """A driver may take seconds, in which a client that waits for the answer is not silent."""
         held = self._lent()
@@ -230,9 +232,6 @@ class Conversation:
         put_back, held.put_back = held.put_back, False
         notes, self._notes = (*self._notes, *held.new_notes()), []
         return Beaten(put_back=put_back, notes=notes)
-
-    def _leave_out(self, request: Request) -> PutBack:
-        return PutBack(restored=self._lent().leave_out(request.devices))
 
     def _give_back(self, request: Request) -> PutBack:
         self._lent()
@@ -256,3 +255,132 @@ def _id_of(line: bytes) -> int | None:
         return decode_request(line).id
     except BadMessage as error:
         return error.id
+
+
+STOPPED = "the helper ends"
+_MOST_THREADS = 256  # of a client that are looked at ten times a second, while it is silent
+
+
+class PeerProcess:
+    """The process that connected: whether it is still there, and what it does. To be closed.
+
+    fd: a descriptor of it, readable once it has ended; `None` where the kernel gives none. It is taken over. Raises
+    OSError where no descriptors are left.
+    """
+
+    def __init__(self, fd: int | None, pid: int) -> None:
+        self.fd = fd
+        self._signs: VitalSigns | None = None
+        try:
+            process = None if self.fd is None else identify(pid)
+        except OSError:  # no descriptors are left
+            self.close()
+            raise
+        if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
+            self._signs = VitalSigns(process, _MOST_THREADS)
+
+    def has_ended(self) -> bool:
+        return self.fd is not None and has_ended(self.fd)
+
+    def look(self, *, threads: bool) -> Look | None:
+        """As `VitalSigns.look`."""
+        return None if self._signs is None else self._signs.look(threads=threads)
+
+    def is_there(self) -> bool:
+        """Whether it can still hear us: it lives, and is not stopped."""
+        return not self.has_ended() and (self._signs is None or not self._signs.is_stopped())
+
+    def close(self) -> None:
+        if self._signs is not None:
+            self._signs.close()
+        if self.fd is not None:
+            os.close(self.fd)
+
+
+def attend_peer(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
+    """Serve who has connected, as `attend` does."""
+    peer = guest.peer
+    try:
+        process = PeerProcess(pidfd_of(connection, peer.pid), peer.pid)
+    except OSError as error:
+        log.debug("%s is not served: %s", peer.who, error)
+        connection.close()
+        return
+    attend(house, connection, guest, stop_fd, process)
+
+
+def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int, process: PeerProcess) -> None:
+    """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end. process: the
+    client's. Both are closed at the end."""
+    try:
+        conversation = Conversation(house, guest, process.look, process.is_there)
+        why = "internal fault"
+        try:
+            why = _Attendant(house, connection, process, stop_fd).serve(conversation)
+        finally:
+            conversation.end(why)
+    finally:
+        process.close()
+        connection.close()
+
+
+class _Attendant:
+    def __init__(self, house: House, connection: socket.socket, process: PeerProcess, stop_fd: int) -> None:
+        self._house, self._connection, self._process = house, connection, process
+        self._stop_fd = stop_fd
+        self._stream = LineStream(connection, connection, MOST_REQUEST_BYTES)
+        self._ends = select.poll()  # what ends all
+        self._ends.register(stop_fd, select.POLLIN)
+        if process.fd is not None:
+            self._ends.register(process.fd, select.POLLIN)
+        self._input = select.poll()
+        self._input.register(connection, select.POLLIN)
+        for fd in filter(None, (stop_fd, process.fd)):
+            self._input.register(fd, select.POLLIN)
+
+    def serve(self, conversation: Conversation) -> str:
+        """Why it has ended."""
+        why = None
+        while why is None:
+            found = {fd for fd, _ in self._input.poll(1000 * conversation.wait_s())}
+            if self._connection.fileno() in found:
+                why = self._read(conversation)
+            why = why or self._ended(found) or conversation.over
+            if why is None:
+                conversation.pass_time()
+                why = conversation.over
+        return why
+
+    def _read(self, conversation: Conversation) -> str | None:
+        """Answer what has arrived; why that was the last."""
+        self._stream.read(MOST_REQUEST_BYTES)
+        while conversation.over is None:
+            try:
+                line = self._stream.take()
+            except BadMessage as error:
+                self._send(conversation.complain(error))
+                break
+            if line is None:
+                break
+            answer, wait_s = conversation.hear(line)
+            why = self._send(answer)
+            if why is None and wait_s > 0:  # so that a client in a hurry takes no more than its share
+                why = self._ended({fd for fd, _ in self._ends.poll(1000 * wait_s)})
+            if why is not None:
+                return why
+            conversation.pass_time()  # what is due does not wait for all that a client has sent ahead
+        return conversation.over or ("the client has closed the connection" if self._stream.ended else None)
+
+    def _ended(self, found: set[int]) -> str | None:
+        if self._stop_fd in found:
+            return STOPPED
+        if self._process.fd is not None and self._process.fd in found:
+            return "the client's process has ended"
+        return None
+
+    def _send(self, data: bytes) -> str | None:
+        """Why the client takes none; it need not be long in doing so, as its answers are few and short."""
+        self._stream.say(data)
+        if self._stream.deliver(self._house.bounds.send_s):
+            return None
+        return "the client has closed the connection" if self._stream.broken else "the client does not read its answers"

@@ -1,10 +1,12 @@
-"""What all clients of one helper share, and what of it one of them may have. From any thread."""
+"""What all clients of one helper share, which device each has at the moment, and what one of them may have. From any
+thread."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -13,15 +15,101 @@ from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.errors import DeviceError
 from autocap.limits import Guardian
 from autocap.limits.helper.computing import Computing, computing, user_of
-from autocap.limits.helper.loans import Loans
-from autocap.limits.helper.policy import Grant, Rule
-from autocap.limits.helper.policy_file import PolicyRefused
-from autocap.limits.helper.protocol import Holder, Offer
+from autocap.limits.helper.policy import Grant, PolicyRefused, Rule
+from autocap.limits.helper.protocol import Holder, LeaseStatus, Offer, Restored
 from autocap.limits.lock import holder_pid
 from autocap.limits.state_dir import StateDir
 from autocap.records import GpuInfo
-from autocap.wire.bounds import Bounds, Buckets
+from autocap.wire.guests import Bounds, Buckets
 from autocap.wire.who import Peer
+
+
+@dataclass(slots=True, kw_only=True)
+class Loan:
+    """One client's. caps_w: last set, `None` where the limit found holds; found_w: those limits, none of them before
+    the devices are under guard. Both are replaced as a whole, by its own thread. to_end: why it is to end, which that
+    thread does soon. restored: what became of the limits, once it is over; `None` where that is not known."""
+
+    peer: Peer
+    devices: tuple[str, ...]
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    caps_w: tuple[float | None, ...] = ()
+    found_w: tuple[float | None, ...] = ()
+    to_end: str | None = None
+    restored: tuple[Restored, ...] | None = ()
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def shown(self) -> LeaseStatus:
+        return LeaseStatus(
+            uid=self.peer.uid,
+            user=self.peer.name,
+            pid=self.peer.pid,
+            devices=self.devices,
+            caps_w=self.caps_w,
+            since=self.since.isoformat(timespec="seconds"),
+        )
+
+
+class InUse(Exception):
+    """A device is lent to somebody. holder: to whom."""
+
+    def __init__(self, uuid: str, holder: Peer) -> None:
+        super().__init__(f"{uuid} is lent to {holder.who}; wait for it, or have that end")
+        self.holder = holder
+
+
+class Loans:
+    """All leases of a helper."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_uuid: dict[str, Loan] = {}
+
+    def take(self, peer: Peer, uuids: Sequence[str]) -> Loan:
+        """Lend all of them, or raise InUse."""
+        loan = Loan(peer=peer, devices=tuple(uuids), caps_w=(None,) * len(uuids))
+        with self._lock:
+            for uuid in uuids:
+                if uuid in self._by_uuid:
+                    raise InUse(uuid, self._by_uuid[uuid].peer)
+            self._by_uuid.update(dict.fromkeys(uuids, loan))
+        return loan
+
+    def release(self, loan: Loan) -> None:
+        with self._lock:
+            for uuid in loan.devices:
+                if self._by_uuid.get(uuid) is loan:
+                    del self._by_uuid[uuid]
+        loan.over.set()
+
+    def end(self, uuids: Sequence[str], why: str) -> list[tuple[Loan, LeaseStatus]]:
+        """Have those end that have one of these devices, which their own threads do; each with how it was before."""
+        with self._lock:
+            loans = {id(loan): loan for uuid in uuids if (loan := self._by_uuid.get(uuid)) is not None}
+        found = [(loan, loan.shown()) for loan in loans.values()]
+        for loan, _ in found:
+            loan.to_end = why
+        return found
+
+    def holder(self, uuid: str) -> Holder | None:
+        loan = self._of(uuid)
+        return None if loan is None else Holder(uid=loan.peer.uid, pid=loan.peer.pid)
+
+    def found_w(self, uuid: str) -> float | None:
+        """The limit found of a device that is lent, watts."""
+        loan = self._of(uuid)
+        return dict(zip(loan.devices, loan.found_w, strict=False)).get(uuid) if loan is not None else None
+
+    def all(self) -> tuple[LeaseStatus, ...]:
+        """Those there are, the longest first."""
+        with self._lock:
+            loans = {id(loan): loan for loan in self._by_uuid.values()}
+        return tuple(loan.shown() for loan in sorted(loans.values(), key=lambda loan: loan.since))
+
+    def _of(self, uuid: str) -> Loan | None:
+        with self._lock:
+            return self._by_uuid.get(uuid)
+
 
 log = logging.getLogger(__name__)
 

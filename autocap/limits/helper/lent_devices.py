@@ -19,8 +19,7 @@ from autocap.errors import (
     LimitRefused,
 )
 from autocap.limits import ForeignLimit, Guardian, Restored
-from autocap.limits.helper.house import House, Terms
-from autocap.limits.helper.loans import InUse
+from autocap.limits.helper.house import House, InUse, Terms
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
 from autocap.limits.times import BEAT_APART_S
 from autocap.limits.together import Aside

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
-from autocap.limits.helper.attendant import attend_peer
+from autocap.limits.helper.conversation import attend_peer
 from autocap.limits.helper.house import House
 from autocap.limits.helper.protocol import encode_answer
 from autocap.limits.recovery import UNSETTLED, Fate, settle

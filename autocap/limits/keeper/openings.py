@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from autocap.devices.node.asked import asking
-from autocap.devices.node.ipmi import COMMAND, SYSTEM_PATH
-from autocap.devices.nvml.processes import uses
+from autocap.devices.node.meters import COMMAND, SYSTEM_PATH
+from autocap.devices.nvml.job_gpus import uses
 from autocap.devices.permission import denial, own_privileges
 from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import DeviceError, GuardError
 from autocap.job.call_events import open_event
-from autocap.job.ignored_signals import IGNORED
 from autocap.job.keeper import Answer, Question
 from autocap.job.processes import environment, identify, tree
+from autocap.job.signals import IGNORED
 from autocap.limits.keeper.charge import BudgetFiles, Charge
 from autocap.limits.recovery import settled_news
 from autocap.limits.state_dir import StateDir, default_path

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from autocap.job import own_python
+from autocap.job import own_command
 from autocap.job.invoking_user import InvokingUser, acting_as, give_up_root
 from autocap.job.processes import import_path, package_root
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.watchdog_process import interpreter
+from autocap.limits.watchdog import interpreter
 from autocap.wire.codec import encode
 
 _START = "import sys; n = int(sys.argv[1]); sys.path[:] = sys.argv[2 : 2 + n]; words = sys.argv[2 + n :]; "
@@ -51,9 +51,9 @@ def go_on_as(user: InvokingUser, words: Sequence[str], keeper: socket.socket | N
     environ = {**kept, **user.environment()}
     if keeper is not None:
         os.set_inheritable(keeper.fileno(), True)
-    before = environ.get(own_python.VARIABLE, "") if libraries else own_python.UNCHANGED
+    before = environ.get(own_command.VARIABLE, "") if libraries else own_command.UNCHANGED
     if libraries:
-        environ[own_python.VARIABLE] = libraries
+        environ[own_command.VARIABLE] = libraries
     told = [",".join(map(str, (-1 if keeper is None else keeper.fileno(), *held))), before, sys.argv[0], *words]
     give_up_root(user.uid, user.gid, user.groups)
     os.execve(program, [program, "-I", "-c", _START, str(len(path)), *path, *told], environ)

@@ -14,8 +14,7 @@ from autocap.config.option import options_of, record_from
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.recur.config import RecurConfig, job_name
-from autocap.printing import columns, encoding_of, note, put, put_json
-from autocap.text import did_you_mean
+from autocap.text import columns, did_you_mean, encoding_of, note, put, put_json
 
 if TYPE_CHECKING:  # it imports numpy, which is to come after the clock
     from autocap.plugins.recur.store import RecurStore

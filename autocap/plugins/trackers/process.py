@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from autocap import registry
 from autocap.errors import TrackerUnavailable
 from autocap.events import Event
+from autocap.job import registry
 from autocap.job.processes import import_path
 from autocap.job.supervised import Supervised
 from autocap.plugins.trackers.joined import joined

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from autocap import registry
+from autocap.job import registry
 
 Setting = str | float | bool
 

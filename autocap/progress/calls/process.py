@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autocap.job.processes import ProcessId
-from autocap.progress.calls.stamps import CallStamps
+from autocap.progress.calls.iterations import CallStamps
 from autocap.progress.calls.target import CallsUnavailable
 from autocap.progress.calls.uprobe import ThreadCalls
 from autocap.progress.ranks import ProcessSteps

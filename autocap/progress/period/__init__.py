@@ -1,9 +1,9 @@
 """The period detector: how long a cycle of a power signal is, and how sure that is. Pure: arrays in, records out."""
 
 from autocap.progress.period.counted import Witness
-from autocap.progress.period.cycles import count
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict
+from autocap.progress.period.locate import count
 from autocap.progress.period.ratio import lock, ratio
 
 __all__ = [

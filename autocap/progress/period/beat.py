@@ -26,8 +26,17 @@ Where no load is left, the period is proven to be the job's own. Where the windo
 that sees it at the same time as well, or the host; all windows that sensors have been seen to have are tried, and what
 is left out by these is unlikely to be a beat, and no more. So is, of known sensors too, what is left out where a window
 is as long as it is said to be and a fast load has two levels, neither of them short; and what `_unlike` says of smeared
-readings: it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never
-exclude one.
+readings: it weighs how much the phase walks and how sharp edges are. Stamps may show a beat, and never exclude one:
+
+A sensor that ought to look every u seconds looks at t_i = u·i + d_i. To a load of frequency g = k/u + f, whose beat has
+the frequency f, that is the phase g·t_i = f·t_i + k·d_i/u, but for whole cycles: where the clock is late by a hundredth
+of an update, the beat is off by k hundredths of a cycle. A real cycle is not: its phase is f·t_i. So d_i, which the
+stamps tell, is one more unknown's column in the fit, whose coefficient is ±k, one or more, for a beat, and 0 for a
+cycle of its own.
+
+That shows a beat and never excludes one: stamps taken when somebody looked, not by the sensor, do not tell d_i. They
+make the coefficient of a beat smaller, down to nothing, and that of a real cycle of n updates 1/n at most. In a log of
+a sensor that is not known they are the reader's, and tell nothing.
 """
 
 import math
@@ -42,7 +51,31 @@ from autocap.progress.period.estimate import Floats
 from autocap.progress.period.locate import harmonics_through
 from autocap.progress.period.pattern import MOST_SEEN, Fit
 from autocap.progress.period.series import Series
-from autocap.progress.period.stamps import follows_the_clock
+
+_REAL = 0.3  # the most that a cycle of its own shows, by its waveform's errors: 0.2 as simulated
+_REGULAR = 0.001  # of an update: what stamps that scatter less are off by is rounding
+_SIGMAS = 2.0
+
+
+def follows_the_clock(fit: Fit, series: Series, *, order: int, update_s: float) -> bool:
+    """Whether the phase of one of `order` parts alike of a fitted cycle is ahead or behind as the sensor's clock is,
+    which that of a real cycle is not. update_s: of the sensor."""
+    intervals_s = np.diff(series.t_s)
+    usual_s = float(np.median(intervals_s))
+    if float(np.median(np.abs(intervals_s - usual_s))) < _REGULAR * update_s:
+        return False
+    places = np.concatenate(([0.0], np.cumsum(np.round(intervals_s / usual_s))))
+    late = (series.t_s - np.polynomial.Polynomial.fit(places, series.t_s, 1)(places)) / update_s
+    column = (fit.slope(fit.phase) / order * late)[fit.keep]
+    design, variance = fit.design, fit.residual**2
+    beyond = column - design @ (fit.posterior @ (design.T @ column)) / variance  # what no other unknown explains
+    information = float(column @ beyond) / variance
+    if information <= 0:
+        return False
+    cycles = float(column @ fit.rest[fit.keep]) / variance / information
+    shortest_s = fit.period_s / order
+    return abs(cycles) - _SIGMAS / math.sqrt(information) > max(_REAL, update_s / shortest_s)
+
 
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _LEAST_UPDATE = 1e-3  # of the time between readings: an update that is shorter is none that was measured

@@ -9,11 +9,10 @@ from autocap.progress.period.beat import Beat, Seeing, beat, strongest, told_apa
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.counted import Load, Witness
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
-from autocap.progress.period.locate import harmonics_for, locate, refined, settle
+from autocap.progress.period.locate import harmonics_for, kept_spans, locate, refined, settle
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import explained, longest_low, repetition, slowness, surprise
 from autocap.progress.period.series import FEWEST_READINGS, Series, prepare, usable
-from autocap.progress.period.spans import kept_spans
 
 _SHORTEST_UPDATES = 2.2
 _RESOLVED_UPDATES = 3.0

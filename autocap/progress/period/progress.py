@@ -12,15 +12,11 @@ from autocap.progress import HAVE_COUNTED, LONGER, Mark
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import RatioEstimate
-from autocap.progress.period.following import Follower, closely
-from autocap.progress.period.glimpse import glimpse
-from autocap.progress.period.learning import Learner, Signal
-from autocap.progress.period.looking import BLIND, FEWEST_READINGS, GLIMPSE_S, SEEN, SURE, LookTimes
-from autocap.progress.period.numbering import Numbering
-from autocap.progress.period.proof import agree
-from autocap.progress.period.signals import CapSignals, Host
-from autocap.progress.period.tracking import Tracking, away_s
-from autocap.progress.period.window import Window
+from autocap.progress.period.learning import BLIND, FEWEST_READINGS, GLIMPSE_S, SEEN, SURE, Learner, LookTimes, Signal
+from autocap.progress.period.ratio import agree
+from autocap.progress.period.repetition import glimpse
+from autocap.progress.period.signals import CapSignals, Host, Window
+from autocap.progress.period.tracking import Follower, Numbering, Tracking, away_s, closely
 from autocap.records import Sample, SensorInfo
 
 _KEPT_S, _KEPT_CYCLES = 90.0, 30.0  # of readings, whichever is longer, at a cap that is held for long

@@ -1,17 +1,90 @@
-"""A pattern that is known at one cap, followed through samples as they come: closely where it goes astray, and by a
-reading now and then while it goes on. Then the time from one to the next varies a little, as through readings at one
-rate a cycle that became shorter may look the same.
-"""
+"""What was learned, looked for at one cap in all of its readings, until it is known well there; and then followed
+through samples as they come, closely where it goes astray, and by a reading now and then while it goes on. Then the
+time from one to the next varies a little, as through readings at one rate a cycle that became shorter may look the
+same."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from autocap.progress.period.estimate import Floats, Template
-from autocap.progress.period.learning import Signal
-from autocap.progress.period.numbering import Knots
+from autocap.progress import Mark
+from autocap.progress.period.estimate import Cycles, Floats, RatioEstimate, Template
+from autocap.progress.period.learning import FEWEST_CYCLES, NOT_FOLLOWED, Signal
+from autocap.progress.period.locate import count
 from autocap.progress.period.phase import PhaseTracker
-from autocap.progress.period.signals import CapSignals
-from autocap.progress.period.window import Window
+from autocap.progress.period.ratio import agree, ratio
+from autocap.progress.period.series import MOST_READINGS
+from autocap.progress.period.signals import CapSignals, Window
 from autocap.records import Sample, SensorInfo
+
+Knots = list[tuple[float, float]]  # times, seconds, and the cycles counted until then
+
+
+class Numbering:
+    """Marks, each once, from what is counted again and again. last: the last mark, at whatever cap."""
+
+    def __init__(self) -> None:
+        self.last: Mark | None = None
+        self._period_s = 0.0  # then
+        self._here = self._bridge = False  # there is one at this cap; was one at the cap before
+        self._begun_s = 0.0
+
+    @property
+    def period_s(self) -> float:
+        """Of the cycles counted last, seconds; 0 before."""
+        return self._period_s
+
+    def begin(self, begun_s: float) -> None:
+        """Other caps hold from then on. What runs from the last cycle counted to the first one there is known from the
+        periods before and after."""
+        self._bridge, self._here, self._begun_s = self._here, False, begun_s
+
+    def of(self, cycles: Cycles) -> tuple[Mark, ...]:
+        """The boundaries that are new. The last cycle is left for the next look, which knows it better."""
+        times, counts = cycles.t_s, cycles.count
+        known = times <= times[-1] - cycles.period_s
+        if self.last is None or not self._here:
+            fresh = known
+            base = self._before(float(times[0]), cycles.period_s) - counts[0]
+        else:
+            fresh = known & (times >= self.last.t_s + 0.5 * cycles.period_s)
+            base = self.last.iterations - float(np.interp(self.last.t_s, times, counts))
+        return self._marked(times[fresh], base + counts[fresh], cycles.period_s)
+
+    def along(self, knots: Knots, period_s: float) -> tuple[Mark, ...]:
+        """The ends of iterations after the last mark, and those of pauses, along what a tracker has counted. knots:
+        from before the last mark on, if it is one of this cap."""
+        if len(knots) < 2:
+            return ()
+        times, counts = np.array(knots).T
+        if self.last is None or not self._here:
+            self.last = Mark(t_s=float(times[0]), iterations=self._before(float(times[0]), period_s))
+        done = self.last.iterations + counts - float(np.interp(self.last.t_s, times, counts))
+        ends = np.arange(self.last.iterations + 1.0, done[-1] + 1e-9)
+        still = np.flatnonzero(np.diff(done) == 0)
+        at = np.concatenate((np.interp(ends, done, times), times[still], times[still + 1]))
+        reached = np.concatenate((ends, done[still], done[still]))
+        order = np.lexsort((reached, at))
+        at, reached = at[order], reached[order]
+        fresh = at > self.last.t_s
+        return self._marked(at[fresh], reached[fresh], period_s)
+
+    def _marked(self, times: Floats, counts: Floats, period_s: float) -> tuple[Mark, ...]:
+        marks = tuple(Mark(t_s=float(t), iterations=float(n)) for t, n in zip(times, counts, strict=True))
+        if marks:
+            self.last, self._here, self._period_s = marks[-1], True, period_s
+        return marks
+
+    def _before(self, first_s: float, period_s: float) -> float:
+        """Iterations done when the first cycle counted at this cap begins. Across caps at which none was counted they
+        are not known, and the count stands still."""
+        if self.last is None:
+            return 0.0
+        if not self._bridge:
+            return self.last.iterations
+        at_last_cap = (self._begun_s - self.last.t_s) / self._period_s
+        return self.last.iterations + at_last_cap + (first_s - self._begun_s) / period_s
+
 
 _FED_CYCLES = 30.0  # that it begins with
 _EVERY_S = 1.0  # readings are taken together for so long
@@ -106,3 +179,69 @@ class Tracking:
         if tracker.left_s is not None and self.lost_s is None and not self._counts:
             step_s = min(_AWAY_STEP * self.period_s, _LONGEST_AWAY_S)
         self._step_s = step_s
+
+
+_SAME = 0.05  # by which the period may differ, of a while ago
+
+
+class Follower:
+    """trouble: why nothing is counted. found: what the last look at the pattern has shown, `None` where it was only
+    counted along; is_lost: that this is not what was learned. sure: the waveform as two looks have agreed on it, `None`
+    before."""
+
+    def __init__(self) -> None:
+        self.trouble: str | None = None
+        self.found: RatioEstimate | None = None
+        self.is_lost = False
+        self.sure: Template | None = None
+        self._seen: Template | None = None  # as of the look before
+
+    def look(
+        self,
+        learned: Template,
+        signal: Signal,
+        possible: tuple[float, float],
+        objection: Callable[[RatioEstimate], str | None],
+    ) -> Cycles | None:
+        """The cycles in the readings at this cap. Once two looks have agreed on their period, later ones only count
+        along, for a fraction of the cost, as long as what they count agrees as well. possible: the shortest and the
+        longest that a cycle may be, against the one learned. objection: why what is found cannot be, `None` where it
+        can."""
+        self.trouble = self.found = None
+        self.is_lost = False
+        if self.sure is not None:
+            cycles = _counted_by(self.sure, signal)
+            if cycles is not None and agree(cycles.period_s, self.sure.period_s):
+                return cycles
+        before, self._seen, self.sure = self._seen, None, None
+        self.found = found = ratio(learned, signal[0], signal[1], fastest=possible[0], slowest=possible[1])
+        self.trouble = objection(found)
+        if self.trouble is None and not found.ok:
+            self.trouble = f"the period is lost: {found.reason}"
+        self.is_lost = self.trouble is not None
+        if self.trouble is None and found.cycles < FEWEST_CYCLES:
+            self.trouble = f"only {found.cycles:.1f} cycles, {FEWEST_CYCLES:.0f} are needed"
+        if self.trouble is not None or found.seen is None:
+            return None
+        cycles = _counted_by(found.seen, signal)
+        if cycles is None:
+            self.trouble = NOT_FOLLOWED
+            return None
+        self._seen = found.seen
+        self.sure = found.seen if before is not None and agree(found.seen.period_s, before.period_s) else None
+        return cycles
+
+
+def closely(pattern: Template, signal: Signal) -> Template | None:
+    """The waveform from the latest readings, each for itself: of many, neighbours were averaged, which hides what is
+    short in it. `None` where they do not show it."""
+    t_s, power_w, _, _ = signal
+    if len(t_s) <= MOST_READINGS:
+        return pattern
+    latest = t_s >= min(t_s[-MOST_READINGS], t_s[-1] - FEWEST_CYCLES * pattern.period_s)
+    found = ratio(pattern, t_s[latest], power_w[latest], fastest=1 - _SAME, slowest=1 + _SAME)
+    return found.seen if found.ok else None
+
+
+def _counted_by(pattern: Template, signal: Signal) -> Cycles | None:
+    return count(pattern, signal[0], signal[1], update_s=pattern.update_s, window_s=pattern.window_s)

@@ -1,8 +1,14 @@
-"""Iterations counted in the text that a job prints: by the lines that match a pattern, or by a number in them."""
+"""Iterations counted in the text that a job prints, by the lines that match a pattern, or by a number in them; and the
+shared file in which the relay process publishes what it has counted.
+"""
 
+import fcntl
+import os
 import re
+import struct
 import warnings
 from collections.abc import Callable
+from typing import Self
 
 from autocap.config.values import shown
 from autocap.errors import UsageError
@@ -138,3 +144,49 @@ def _number(text: str | None) -> int | None:
     """A whole number, in which commas may stand between the thousands."""
     digits = (text or "").strip().replace(",", "")
     return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
+
+
+class Board:
+    """The shared file. The relay process publishes in it, and we read.
+
+    The check word is the safety of the reader: what it catches in the middle of a write fails it.
+    """
+
+    _SLOT = struct.Struct("@QQQQ")  # count, CLOCK_MONOTONIC when it was reached (ns; 0: never), state, check word
+    _SALT = 0x6175746F63617031
+    STARTING, COUNTING, GAVE_UP = 0, 1, 2
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._last = (0, 0, self.STARTING)
+
+    @classmethod
+    def create(cls) -> Self:
+        """Raises OSError."""
+        fd = os.memfd_create("autocap-relay", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.pwrite(fd, bytes(cls._SLOT.size), 0)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        return cls(fd)
+
+    def publish(self, count: int | None, t_ns: int) -> None:
+        """Say that the counting is at that count, `None` before the first; t_ns: since when, where it is a new one."""
+        before, before_ns, _ = self._last
+        if count is None or (count == before and before_ns):
+            count, t_ns = before, before_ns
+        self._write(count, t_ns, self.COUNTING)
+
+    def give_up(self) -> None:
+        """Say that nothing is counted any more."""
+        self._write(*self._last[:2], self.GAVE_UP)
+
+    def _write(self, count: int, t_ns: int, state: int) -> None:
+        if (count, t_ns, state) != self._last:
+            os.pwrite(self.fd, self._SLOT.pack(count, t_ns, state, count ^ t_ns ^ state ^ self._SALT), 0)
+            self._last = count, t_ns, state
+
+    def read(self) -> tuple[int, int, int]:
+        """Count, nanoseconds (0: nothing counted yet) and state, as last read whole."""
+        count, t_ns, state, check = self._SLOT.unpack(os.pread(self.fd, self._SLOT.size, 0))
+        if check == count ^ t_ns ^ state ^ self._SALT:
+            self._last = count, t_ns, state
+        return self._last

@@ -12,9 +12,8 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from autocap.job.ignored_signals import ignore_signals
-from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import LineCounter, LineReader, LineValues
+from autocap.job.signals import ignore_signals
+from autocap.progress.regex.lines import Board, LineCounter, LineReader, LineValues
 from autocap.progress.values import OF_OUTPUT, append, line_of
 
 _SOURCE, _SINK = 0, 1

@@ -15,8 +15,7 @@ from typing import Self
 from autocap.clock import Clock
 from autocap.errors import AutocapError
 from autocap.job.processes import package_root
-from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import compile_pattern
+from autocap.progress.regex.lines import Board, compile_pattern
 from autocap.progress.regex.process import MATCH_CPU_S, window_size
 from autocap.records import StepReading
 

@@ -8,10 +8,9 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.events import Event
-from autocap.printing import PREFIX, columns, encoding_of
 from autocap.records import Sample
 from autocap.reports.wording.events import Wording
-from autocap.text import printable
+from autocap.text import PREFIX, columns, encoding_of, printable
 
 
 class Reporter:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TextIO
 
 from autocap.job.signals import deaf
-from autocap.printing import PREFIX, beneath
+from autocap.text import PREFIX, beneath
 
 _ROOM_BYTES = 1 << 20  # a pipe holds a sixteenth of it
 _MOMENT_S = 0.2

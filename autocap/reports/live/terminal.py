@@ -24,11 +24,11 @@ from autocap.events import (
     Warned,
 )
 from autocap.events.search import PerGpuDecided
-from autocap.printing import PREFIX, beneath, columns, fresh_line
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.live.queued import settle
 from autocap.reports.live.status import Status
+from autocap.text import PREFIX, beneath, columns, fresh_line
 
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's

@@ -10,13 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autocap.events import State
-from autocap.printing import spelled
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
 from autocap.reports.text import folded, table_lines
 from autocap.reports.wording.numbers import change, with_unit
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, mark
-from autocap.text import printable
+from autocap.text import printable, spelled
 
 _BAR_COLUMNS = 30
 _GAP = "   "  # between the parts of a line

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autocap import stats
+from autocap.measurement import stats
 from autocap.measurement.batches import as_at
 from autocap.records import Measurement
 

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Protocol
 
-from autocap import registry
 from autocap.config.values import shown
 from autocap.errors import UsageError
 from autocap.events.quote import CARBON, PRICE
-from autocap.job.command_output import CommandFailed, output_of
+from autocap.job import registry
+from autocap.job.supervised import CommandFailed, output_of
 from autocap.runlog.input_file import InputRefused, read_input
 from autocap.session.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
 from autocap.text import did_you_mean

@@ -13,7 +13,7 @@ from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import Protocol
 
-from autocap.job.spare_descriptors import SpareDescriptors
+from autocap.job.processes import SpareDescriptors
 from autocap.testing.nvml.machine import Change, Machine
 from autocap.wire.codec import decode, encode
 

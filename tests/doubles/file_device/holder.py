@@ -19,14 +19,14 @@ from pathlib import Path
 import psutil
 
 from autocap.devices.base import LimitPort
-from autocap.devices.knob_port import as_limits
+from autocap.devices.plugged import as_limits
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
 from autocap.knobs import POWER_LIMIT
 from autocap.limits import Guardian
-from autocap.limits.forked_watchdogs import ForkedWatchdogs
+from autocap.limits.fork_server import ForkedWatchdogs
 from autocap.limits.heartbeat import Heartbeat, StartWatch
-from autocap.limits.keeper.standby import Standby
+from autocap.limits.keeper.process import Standby
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.file_device import CLOCK, MODE, FileKnob, FileLimits, KeptLimits
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from autocap.limits.helper import policy_file
-from autocap.wire.bounds import Bounds
+from autocap.limits.helper import policy
+from autocap.wire.guests import Bounds
 from tests.doubles.lending import Parlour
 
 
 @pytest.fixture
 def new_parlour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Parlour]]:
     """Makes one with bounds of its own."""
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "policy.toml")  # not the machine's own
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "policy.toml")  # not the machine's own
     made: list[Parlour] = []
 
     def new(bounds: Bounds | None = None) -> Parlour:

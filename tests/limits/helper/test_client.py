@@ -30,7 +30,7 @@ from autocap.errors import (
 from autocap.limits import ForeignLimit
 from autocap.limits.helper import client, connection
 from autocap.limits.helper.client import RemoteGuardian
-from autocap.limits.helper.offers import offers_at
+from autocap.limits.helper.connection import offers_at
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Lent, Op, Refusal, Request
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.lent_node import needs_two_users

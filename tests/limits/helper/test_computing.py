@@ -12,8 +12,8 @@ import pytest
 from autocap.errors import DeviceError
 from autocap.job.processes import own_identity
 from autocap.limits import vital_signs
-from autocap.limits.helper.attendant import PeerProcess
 from autocap.limits.helper.computing import computing, sees_all_processes, user_of
+from autocap.limits.helper.conversation import PeerProcess
 from autocap.wire.who import Peer, is_nobody_known, peer_of, pidfd_of, user_name
 
 NOBODY_PID = 2**22 + 1  # above the largest

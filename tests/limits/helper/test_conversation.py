@@ -11,7 +11,7 @@ from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.limits.helper.protocol import Answer, Beaten, Code, Devices, Done, Op, PutBack, Refusal
 from autocap.limits.together import Aside
 from autocap.limits.vital_signs import Look
-from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.guests import Bounds, Rate
 from tests.doubles.lending import ALICE, BOB, FOUND_W
 from tests.doubles.waiting import eventually
 

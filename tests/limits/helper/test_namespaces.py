@@ -13,8 +13,7 @@ import pytest
 from autocap.limits.helper.computing import computing, user_of
 from autocap.limits.helper.connection import error_of
 from autocap.limits.helper.protocol import Code, Lent, Op
-from autocap.wire.namespaces import HERE, entered_from, namespace_of
-from autocap.wire.who import Peer, peer_of
+from autocap.wire.who import HERE, Peer, entered_from, namespace_of, peer_of
 from tests.doubles.lending import Client, Parlour
 from tests.doubles.waiting import eventually
 

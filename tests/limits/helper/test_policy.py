@@ -1,15 +1,22 @@
-"""Which rule decides, and which files are believed."""
+"""Which rule decides, and which files are believed.
+
+What docs/helper.md shows works: its client, its policy, its numbers.
+"""
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.limits.helper import policy_file
-from autocap.limits.helper.policy import Grant, Policy, plain_address
-from autocap.limits.helper.policy_file import PolicyFiles, PolicyRefused, rules_in
+from autocap.limits.helper import policy as policy_module
+from autocap.limits.helper.policy import Grant, Policy, PolicyFiles, PolicyRefused, plain_address, rules_in
+from autocap.limits.helper.protocol import MOST_DEVICES, MOST_REQUEST_BYTES, Code, Op
+from autocap.wire.guests import Bounds
 from autocap.wire.who import Peer
+from tests.docs.pages import ALL_BLOCKS, ROOT
+from tests.limits.helper.test_server import Serving
 
 ALICE = Peer(uid=20_001, pid=1, groups=(30_001, 100))
 BOB = Peer(uid=20_002, pid=2, groups=(30_002, 100))
@@ -156,7 +163,7 @@ def test_a_policy_that_was_named_has_to_be_there(files):
 
 
 def test_the_usual_one_need_not_be_there_and_drop_ins_alone_leave_the_rest_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy_module, "USUAL_POLICY", tmp_path / "none.toml")
     files = PolicyFiles(None, tmp_path / "policy.d", os.geteuid())
     assert files.current().grant(BOB, GPU0) == Grant()
     write(tmp_path / "policy.d" / "a.toml", 'version = 1\n[[rule]]\nusers=[20001]\ngiven=true\ndevices=["gpu-0000"]\n')
@@ -166,7 +173,7 @@ def test_the_usual_one_need_not_be_there_and_drop_ins_alone_leave_the_rest_open(
 
 def test_the_usual_one_once_read_has_to_stay(tmp_path, monkeypatch):
     usual = tmp_path / "usual.toml"
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", usual)
+    monkeypatch.setattr(policy_module, "USUAL_POLICY", usual)
     files = PolicyFiles(None, tmp_path / "policy.d", os.geteuid())
     write(usual, RULES.format(200))
     assert max_w(files) == 200.0
@@ -240,7 +247,7 @@ def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypa
         looks.append(name)
         raise KeyError(name)
 
-    monkeypatch.setattr(policy_file, "_uid", nobody)
+    monkeypatch.setattr(policy_module, "_uid", nobody)
     (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\nusers = ["alice"]\n')
     clock = VirtualClock()
     files = PolicyFiles(tmp_path / "policy.toml", tmp_path / "policy.d", os.geteuid(), now=clock.now)
@@ -249,6 +256,47 @@ def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypa
         with pytest.raises(PolicyRefused, match="'alice' in users of rule 1 is not known here"):
             files.current()
     assert looks == ["alice"]
-    monkeypatch.setattr(policy_file, "_uid", lambda name: 20_001)
+    monkeypatch.setattr(policy_module, "_uid", lambda name: 20_001)
     clock.wait_until(clock.now() + 5.0)
     assert files.current().closed
+
+
+PAGE = (ROOT / "docs" / "helper.md").read_text()
+BLOCKS = {block.language: block.text for block in ALL_BLOCKS if block.page == "docs/helper.md"}
+
+
+def test_the_client_of_the_page_sets_a_cap_and_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_module, "USUAL_POLICY", tmp_path / "none.toml")
+    with Serving(tmp_path, Bounds()).running() as serving:
+        spoken: dict[str, object] = {}
+        exec(BLOCKS["python"].replace("/run/autocap/helper.sock", str(serving.path)), spoken)
+        assert serving.machine.cards["gpu0"].sets == [0.8 * 260.0, 260.0]
+        spoken["helper"]._socket.close()  # type: ignore[attr-defined]
+        spoken["helper"]._answers.close()  # type: ignore[attr-defined]
+
+
+def test_the_policy_of_the_page_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_module, "_uid", lambda name: 20_001)
+    monkeypatch.setattr(policy_module, "_gid", lambda name: 30_002)
+    first, second = rules_in(tomllib.loads(BLOCKS["toml"]), "policy.toml")
+    assert (first.groups, first.min_w, first.max_w) == ({30_001, 30_002}, 200.0, 350.0)
+    assert (second.users, second.sets_per_s, second.shared) == ({20_001}, 0.2, True)
+    assert "0000:3b:00.0" in second.devices
+
+
+def test_the_page_names_every_request_and_every_code() -> None:
+    rows = [line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    assert set(rows) >= {*Op, *Code, *policy_module._KEYS - {"groups", "max_w", "shared", "given"}}
+
+
+def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
+    bounds = Bounds()
+    for said in (
+        f"a second; {bounds.kept_places} of them are for root alone",
+        f"{bounds.clients} connections, {bounds.clients_of_uid} of a user, {bounds.connects.per_s:g} new ones a second",
+        f"{MOST_REQUEST_BYTES} bytes and {bounds.messages.per_s:g} requests a second",
+        f"({bounds.messages.burst:g} at once) on one; {MOST_DEVICES} devices in a request",
+    ):
+        assert said in " ".join(PAGE.split())
+    assert (bounds.sets.per_s, bounds.sets.burst, bounds.lends.per_s) == (4, 20, 1)
+    assert os.path.exists(ROOT / "contrib" / "slurm" / "task_prolog.sh")

@@ -1,4 +1,7 @@
-"""Clients over real sockets, in one process: who breaks off, is slow, sends nonsense or too much, and the others."""
+"""Clients over real sockets, in one process: who breaks off, is slow, sends nonsense or too much, and the others.
+
+Many who look at once have one of them look, and none is given what was seen before they asked.
+"""
 
 import contextlib
 import itertools
@@ -9,22 +12,22 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from autocap.errors import ActuatorUnavailable, PeerLost
+from autocap.errors import ActuatorUnavailable, DeviceError, PeerLost
 from autocap.limits import Guardian
 from autocap.limits.helper.connection import Connection, connect
-from autocap.limits.helper.house import House
-from autocap.limits.helper.policy_file import PolicyFiles
+from autocap.limits.helper.house import House, SharedLook
+from autocap.limits.helper.policy import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
 from autocap.wire import listening, stream
-from autocap.wire.bounds import Bounds, Rate
+from autocap.wire.guests import Bounds, Rate
 from autocap.wire.listening import NotListening
 from autocap.wire.refusal import Refused
 from autocap.wire.stream import dialled
@@ -32,6 +35,7 @@ from bench.faults.virtual import Unwatched
 from bench.helper import people
 from tests.doubles.crowd import Crowd
 from tests.doubles.lending import FOUND_W, Cards
+from tests.doubles.waiting import eventually
 
 MANY = Rate(burst=1000, per_s=1000)
 
@@ -96,9 +100,9 @@ class Serving:
 
 @pytest.fixture
 def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    from autocap.limits.helper import policy_file
+    from autocap.limits.helper import policy
 
-    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "none.toml")
     with Serving(tmp_path, Bounds(messages=Rate(burst=1e6, per_s=1e6), connects=MANY, send_s=0.05)).running() as made:
         yield made
 
@@ -357,3 +361,89 @@ def test_three_users_with_idle_connections_keep_out_neither_a_fourth_nor_root(tm
             for one in crowd:
                 one.close()
     shutil.rmtree(place)
+
+
+class Scene:
+    """Something to look at; each look waits until it is let go on."""
+
+    def __init__(self) -> None:
+        self.state, self.looks, self.at_once, self.most_at_once = "old", 0, 0, 0
+        self.fails = False
+        self._goes_on = threading.Semaphore(0)
+
+    def look(self) -> str:
+        self.looks, self.at_once = self.looks + 1, self.at_once + 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        seen = self.state
+        assert self._goes_on.acquire(timeout=60.0)
+        self.at_once -= 1
+        if self.fails:
+            raise DeviceError("lost")
+        return seen
+
+    def go_on(self, looks: int = 1) -> None:
+        self._goes_on.release(looks)
+
+
+class Asking(threading.Thread):
+    def __init__(self, ask: Callable[[], str]) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self.given: str | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.given = self._ask()
+        except DeviceError as error:
+            self.given = str(error)
+
+
+def waiting(shared: SharedLook[str]) -> int:
+    return len(shared._turn._waiters)  # type: ignore[attr-defined]
+
+
+def test_who_comes_during_a_look_is_given_what_the_next_one_saw():
+    scene = Scene()
+    shared = SharedLook(scene.look)
+    first = Asking(shared)
+    eventually(lambda: scene.looks == 1)
+    scene.state = "new"
+    later = [Asking(shared) for _ in range(5)]
+    eventually(lambda: waiting(shared) == 5)
+    scene.go_on(2)
+    for one in (first, *later):
+        one.join(60.0)
+    assert [one.given for one in (first, *later)] == ["old", *["new"] * 5]
+    assert (scene.looks, scene.most_at_once) == (2, 1)
+
+
+def test_one_after_the_other_each_looks_anew():
+    scene = Scene()
+    shared = SharedLook(scene.look)
+    scene.go_on(2)
+    assert shared() == "old"
+    scene.state = "new"
+    assert shared() == "new"
+
+
+def test_a_look_that_fails_fails_for_whoever_looked_and_the_others_look_again():
+    scene = Scene()
+    shared = SharedLook(scene.look)
+    scene.fails = True
+    first = Asking(shared)
+    eventually(lambda: scene.looks == 1)
+    later = [Asking(shared) for _ in range(2)]
+    eventually(lambda: waiting(shared) == 2)
+    scene.go_on()
+    first.join(60.0)
+    assert first.given == "lost"
+    scene.fails = False
+    scene.go_on()
+    for one in later:
+        one.join(60.0)
+    assert [one.given for one in later] == ["old", "old"]
+    scene.go_on()
+    scene.fails = True
+    with pytest.raises(DeviceError):
+        shared()

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from autocap.clock import VirtualClock
-from autocap.devices.node import ipmi
+from autocap.devices.node import meters
 from autocap.devices.powercap import Sysfs, energy_files
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.job import keeper as of_session
 from autocap.job.keeper import Keeper, Question
+from autocap.limits.helper.client import kept
 from autocap.limits.keeper import openings
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.keeper.client import kept
 from autocap.limits.keeper.process import KeeperProcess
 from autocap.limits.state_dir import VARIABLE
 from tests.doubles import file_device
@@ -229,9 +229,9 @@ def test_ipmitool_is_asked_by_root_and_ends_with_the_keeper(new_stand, tmp_path,
     monkeypatch.setattr(openings, "SYSTEM_PATH", f"{tmp_path}:/usr/bin:/bin")
     assert new_stand().asked(Question.METER) == errno.EPERM
     stand = new_stand(node_power="ipmi")
-    monkeypatch.setattr(ipmi, "keeper", lambda: stand.keeper)
+    monkeypatch.setattr(meters, "keeper", lambda: stand.keeper)
     clock = VirtualClock()
-    meter = ipmi.IpmiMeter(clock)
+    meter = meters.IpmiMeter(clock)
     assert meter.read().power_w == 321.0
     program.write_text("#!/bin/sh\necho Instantaneous power reading: 322 Watts\n")
     clock.wait_until(1.5)
@@ -258,7 +258,7 @@ def test_a_session_without_sudo_has_no_keeper():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a keeper")
 def test_a_keeper_is_ended_by_root_and_by_the_end_of_its_session(tmp_path):
-    from autocap.limits.watchdog_process import interpreter
+    from autocap.limits.watchdog import interpreter
 
     for how in ("SIGTERM", "the session's end"):
         session = subprocess.Popen(["sleep", "60"])

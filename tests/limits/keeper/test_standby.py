@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from autocap.job.keeper import Keeper
-from autocap.limits.helper.client import RemoteGuardian
+from autocap.limits.helper.client import RemoteGuardian, kept
 from autocap.limits.keeper.charge import Charge
-from autocap.limits.keeper.client import kept
 from autocap.limits.state_dir import VARIABLE
-from autocap.limits.watchdog_process import interpreter
+from autocap.limits.watchdog import interpreter
 from autocap.wire.codec import encode
 from bench.helper.served import watchdogs_of
 from tests.doubles import file_device

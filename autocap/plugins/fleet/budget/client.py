@@ -15,9 +15,9 @@ from autocap.controller.known_curve import KnownCurve
 from autocap.devices.base import Tunable
 from autocap.errors import ActuatorDenied, GuardError, LimitRefused, PeerLost
 from autocap.job.processes import ProcessId
+from autocap.limits.guard import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
-from autocap.limits.peer_guardian import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.times import ANSWER_WITHIN_S
 from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
 from autocap.plugins.fleet.budget.words import Ask, Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set, Standing

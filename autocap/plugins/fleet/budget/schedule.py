@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autocap.config.values import shown
 from autocap.errors import AutocapError
-from autocap.job.command_output import CommandFailed, output_of
+from autocap.job.supervised import CommandFailed, output_of
 from autocap.runlog.input_file import MIB, InputRefused, InputRow, moment, number, read_input, read_rows
 
 COMMAND = "command:"

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.controller.scaling import exponent_below
+from autocap.controller.known_curve import exponent_below
 from autocap.plugins.fleet.config import Policy
 
 Floats = NDArray[np.float64]

@@ -29,8 +29,7 @@ from autocap.plugins.fleet.config import (
     holdable,
 )
 from autocap.plugins.fleet.openadr.source import VtnSource
-from autocap.printing import beneath, columns, encoding_of, note, put, put_json
-from autocap.text import did_you_mean
+from autocap.text import beneath, columns, did_you_mean, encoding_of, note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.figures.model import Picture

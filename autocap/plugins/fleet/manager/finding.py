@@ -19,8 +19,7 @@ from autocap.job.keeper import keeper
 from autocap.job.processes import ProcessId, ancestors, environment, identify
 from autocap.limits.helper.computing import User, computing, user_of
 from autocap.text import printable
-from autocap.wire.namespaces import HERE
-from autocap.wire.who import Peer
+from autocap.wire.who import HERE, Peer
 
 _PROC = Path("/proc")
 WORKER_VARIABLES = frozenset(

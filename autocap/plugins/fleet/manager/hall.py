@@ -17,7 +17,7 @@ from autocap.plugins.fleet.budget.shares import JobCurve
 from autocap.plugins.fleet.manager.finding import FoundJob, NoClaim, claimed
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.tenant import Tenant
-from autocap.wire.bounds import Rate
+from autocap.wire.guests import Rate
 from autocap.wire.refusal import Refused, refused
 from autocap.wire.server import Server, Visitor
 from autocap.wire.who import Peer

@@ -34,7 +34,6 @@ from autocap.plugins.fleet.manager.loop import Manager, Signals
 from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import BudgetState, forget
 from autocap.plugins.fleet.reports.document import present_budget
-from autocap.printing import note
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import REPORT, RunDirectory
@@ -42,6 +41,7 @@ from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
+from autocap.text import note
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
 

@@ -20,8 +20,7 @@ from autocap.limits.state_dir import StateDir
 from autocap.limits.times import STOPPED_LOOKS, SUPERVISOR_LOOK_S
 from autocap.plugins.fleet.config import Policy
 from autocap.plugins.fleet.openadr.events import Span
-from autocap.printing import note
-from autocap.text import printable_json
+from autocap.text import note, printable_json
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import parse
 

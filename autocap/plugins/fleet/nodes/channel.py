@@ -27,7 +27,7 @@ from threading import Thread
 from autocap.errors import EngineUnavailable
 from autocap.limits.times import LEAVES_S, TERM_S
 from autocap.plugins.fleet.nodes.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
-from autocap.printing import note
+from autocap.text import note
 from autocap.wire.stream import LineStream
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from itertools import islice
 from autocap.clock import RunClock
 from autocap.errors import EngineUnavailable, GuardError, LimitNotPermitted, LimitRefused
 from autocap.limits import Restored
-from autocap.limits.peer_guardian import PeerGuardian
+from autocap.limits.guard import PeerGuardian
 from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S, SETTLED_WITHIN_S
 from autocap.plugins.fleet.nodes.agents import Agent
 from autocap.plugins.fleet.nodes.fleet import Channel, Fleet

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from autocap import registry
+from autocap.job import registry
 from autocap.job.processes import ProcessId
 from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.protocol import Target

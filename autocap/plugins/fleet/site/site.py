@@ -26,11 +26,10 @@ from autocap.plugins.fleet.manager.supervising import SITE_STATE, forget
 from autocap.plugins.fleet.nodes.guardian import Reopen
 from autocap.plugins.fleet.site.nodes import BEGINNING_S, Nodes
 from autocap.plugins.fleet.site.parts import Chronicle, Parts
-from autocap.printing import note
 from autocap.records import Reading, Sample
 from autocap.reports import html
 from autocap.session.recorder import Recorder
-from autocap.text import printable_json
+from autocap.text import note, printable_json
 from autocap.wire.codec import encode
 
 _LOOK_S = 0.2

@@ -1,1 +1,0 @@
-"""A cap for each GPU instead of a common one."""
