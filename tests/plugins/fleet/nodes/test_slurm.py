@@ -20,7 +20,7 @@ from autocap.plugins.fleet.nodes.carriers import slurm
 from autocap.plugins.fleet.nodes.channel import Channel, EngineJob
 from autocap.plugins.fleet.nodes.channels import Channels
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, Heard, Hello, Lost
-from bench.cluster import processes, up
+from bench.cluster import layout, up
 from bench.cluster.slurm import missing
 from tests.plugins.fleet.nodes.hearing import MARK, heard, marked, until
 
@@ -42,7 +42,7 @@ def cluster() -> Iterator[dict[str, str]]:
         made = up.cluster_of(up.options(asked), Path(folder, "c"))
         with up.started(made):
             yield up.environment(made)
-        assert processes.of_cluster(made) == []
+        assert layout.of_cluster(made) == []
 
 
 class Running:
