@@ -41,7 +41,7 @@ from bench.budget.live import Manager
 from bench.cluster.network import Network
 from bench.cluster.virtual import CountingLog, on_nodes
 from bench.period import jobs as period_jobs
-from bench.prices.policy import HOUR_S, known, swinging
+from bench.prices.command import HOUR_S, known, swinging
 from bench.recurring.rules import Case as Recurring
 from bench.recurring.rules import play as recurrences
 from bench.recurring.workloads import prices, workloads

@@ -34,7 +34,7 @@ from bench.budget_faults.command import (
     to_manager,
 )
 from bench.budget_faults.scene import Budget
-from bench.cluster import processes, ray_nodes, runs, up
+from bench.cluster import layout, ray_nodes, runs, up
 from bench.cluster.layout import Cluster
 from bench.cluster.up import ENGINES
 from bench.common import Late, waited
@@ -142,20 +142,18 @@ class Held(Budget):
     def carriers(self) -> list[int]:
         """The PIDs of what carries the lines to the nodes: srun, or the relay."""
         begins, holds = ("srun ", _ENDS) if self.cluster.engine == "slurm" else (sys.executable, _RELAY)
-        there = ((one.pid, processes.command(one)) for one in self.everyone())
+        there = ((one.pid, layout.command(one)) for one in self.everyone())
         return [pid for pid, command in there if command.startswith(begins) and holds in command]
 
     def on(self, name: str, word: str) -> list[int]:
         """The PIDs of the processes of a node that were started with a word."""
-        return [
-            one.pid for one in processes.of_node(self.cluster, name) if word in processes.command(one).split(" ")[0]
-        ]
+        return [one.pid for one in layout.of_node(self.cluster, name) if word in layout.command(one).split(" ")[0]]
 
     def everyone(self) -> list[ProcessId]:
         """All that it has started, on whatever node."""
-        there = processes.of_cluster(self.cluster) if self.cluster.engine == "ray" else ()
-        over_ray = [one for one in there if any(word in processes.command(one) for word in _OVER_RAY)]
-        return list({*processes.found(self._mark), *over_ray})
+        there = layout.of_cluster(self.cluster) if self.cluster.engine == "ray" else ()
+        over_ray = [one for one in there if any(word in layout.command(one) for word in _OVER_RAY)]
+        return list({*layout.marked(self._mark), *over_ray})
 
     def said(self) -> tuple[str, ...]:
         return tuple(self.text.read_text(errors="replace").splitlines())
@@ -175,8 +173,8 @@ class Held(Budget):
     def abandon(self) -> None:
         """Kill what is left of it."""
         for one in self.everyone():
-            processes.send(one, signal.SIGCONT)
-            processes.send(one, signal.SIGKILL)
+            layout.send(one, signal.SIGCONT)
+            layout.send(one, signal.SIGKILL)
         self.supervisor.wait()
 
 

@@ -22,7 +22,7 @@ from statistics import median
 from autocap.job.processes import ProcessId, spent_ticks
 from autocap.testing.nvml import FileBoard
 from autocap.testing.nvml.install import COST_VARIABLE, emulated_s
-from bench.cluster import processes, runs, up
+from bench.cluster import layout, runs, up
 from bench.cluster.deaths import AGENT, RELAY
 from bench.cluster.jobs import ahead_s
 from bench.cluster.layout import Cluster
@@ -137,16 +137,16 @@ def _is_in(run: runs.Started, state: str) -> bool:
 
 
 def _shares(cluster: Cluster, run: runs.Started, state: str, seconds: float, log: Path) -> Shares:
-    everyone, inside = run.everyone(), set(processes.of_cluster(cluster))
-    agents = [one for one in inside if f" -m {AGENT}" in processes.command(one) and not processes.is_shell(one)]
+    everyone, inside = run.everyone(), set(layout.of_cluster(cluster))
+    agents = [one for one in inside if f" -m {AGENT}" in layout.command(one) and not layout.is_shell(one)]
     outside = [one for one in everyone if one not in inside]
-    carriers = [one for one in outside if any(word in processes.command(one) for word in (f"-m {AGENT}", RELAY))]
+    carriers = [one for one in outside if any(word in layout.command(one) for word in (f"-m {AGENT}", RELAY))]
     carriers = [one for one in carriers if one.pid != run.process.pid]
     controller = [one for one in outside if one.pid == run.process.pid]
     groups = [controller, carriers]
     for name in cluster.names:
-        there = processes.of_node(cluster, name)
-        actors = [one for one in there if processes.command(one).startswith("ray::Actor")]
+        there = layout.of_node(cluster, name)
+        actors = [one for one in there if layout.command(one).startswith("ray::Actor")]
         groups += [[agent, *actors] for agent in agents if agent in there]
     before, began_s = [_spent_s(group, log) for group in groups], time.monotonic()
     while _is_in(run, state) and time.monotonic() < began_s + seconds:

@@ -21,7 +21,7 @@ from threading import Thread
 from autocap.job.processes import ProcessId, identify
 from autocap.limits.times import LOST_S
 from autocap.testing.nvml import FileBoard
-from bench.cluster import processes, runs, slurm, up
+from bench.cluster import layout, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.common import LOOK_S, Late, until, waited
 from bench.faults import outcome
@@ -102,7 +102,7 @@ class Stage:
         """Carry one out, and say what came of it."""
         kind, rng, result = KINDS[name], Random(f"{name} {seed}"), Outcome(kind=name, seed=seed)
         self._boards = up.new_boards(self.cluster, seed=seed + 1, arrivals_mw=self._arrivals_mw)
-        self._daemons = set(processes.of_cluster(self.cluster))
+        self._daemons = set(layout.of_cluster(self.cluster))
         out = self._folder / f"run-{next(self._numbers)}"
         with ExitStack() as over:
             if kind.in_batch:
@@ -126,8 +126,8 @@ class Stage:
 
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
         """Those of a run on a node whose command holds a word."""
-        there = set(processes.of_node(self.cluster, name))
-        return [one for one in self._of(run) if one in there and word in processes.command(one)]
+        there = set(layout.of_node(self.cluster, name))
+        return [one for one in self._of(run) if one in there and word in layout.command(one)]
 
     def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
         self._moment(run, rng)
@@ -141,14 +141,14 @@ class Stage:
         if kind.strike is not None:
             kind.strike(self, run, name)
         for victim in victims:
-            processes.send(victim, way)
+            layout.send(victim, way)
         began_s, free = time.monotonic(), Future[str | None]()
         Thread(target=lambda: free.set_result(self._held() if kind.in_batch else None)).start()
         changed, back_s = self._put_back(living) if kind.tuning_ends and (kind.resumes or not goes_on) else (None, None)
         if way == signal.SIGSTOP:
             time.sleep(max(0.0, rng.uniform(*kind.stopped_s) - (time.monotonic() - began_s)))
             for victim in victims:
-                processes.send(victim, signal.SIGCONT)
+                layout.send(victim, signal.SIGCONT)
             changed = changed or (self._put_back([name])[0] if kind.whole_node and not goes_on else None)
         if kind.needs == "networks":
             hung = self._left(run, began_s, (f"-m {AGENT}", _WATCHDOG), name)
@@ -222,7 +222,7 @@ class Stage:
         return f"its ranks counted {counts} of {_ITERATIONS}: {run.told()}"
 
     def _job(self, run: runs.Started) -> list[ProcessId]:
-        return [one for one in self._of(run) if _JOB in processes.command(one) and one.pid != run.process.pid]
+        return [one for one in self._of(run) if _JOB in layout.command(one) and one.pid != run.process.pid]
 
     def _left(self, run: runs.Started, since_s: float, words: Collection[str], name: str | None = None) -> str | None:
         """What of a run is still there 10 s after a moment, on one node where that is named: all, or what has one of
@@ -232,8 +232,8 @@ class Stage:
             run.process.poll()  # a zombie is gone
             there = self._of(run)
             if name is not None:
-                there = [one for one in processes.of_node(self.cluster, name) if one in there]
-            commands = [processes.command(one) for one in there]
+                there = [one for one in layout.of_node(self.cluster, name) if one in there]
+            commands = [layout.command(one) for one in there]
             commands = [text for text in commands if name is None or not text.startswith("srun ")]
             return [text for text in commands if not words or any(word in text for word in words)]
 
@@ -244,13 +244,13 @@ class Stage:
 
     def _of(self, run: runs.Started) -> list[ProcessId]:
         """Its processes, and what Slurm has on the nodes for them."""
-        there = processes.of_cluster(self.cluster)
-        every = {one: processes.command(one) for one in {*run.everyone(), *there} if one not in self._daemons}
+        there = layout.of_cluster(self.cluster)
+        every = {one: layout.command(one) for one in {*run.everyone(), *there} if one not in self._daemons}
         return [one for one, text in every.items() if not any(word in text for word in _SERVICES)]
 
     def daemons(self, name: str) -> list[ProcessId]:
         """Those of the engine on a node."""
-        return [one for one in self._daemons if one in processes.of_node(self.cluster, name)]
+        return [one for one in self._daemons if one in layout.of_node(self.cluster, name)]
 
     def ask(self, *command: str) -> str:
         """As the user would."""
@@ -276,7 +276,7 @@ class Stage:
     def _clear(self, run: runs.Started) -> None:
         """Leave nothing to the next one."""
         for one in self._of(run):
-            processes.send(one, signal.SIGKILL)
+            layout.send(one, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             run.process.wait(_PATIENCE_S)
 
@@ -287,14 +287,14 @@ _OURS = (AGENT, RELAY, _WATCHDOG, "ray::Actor")  # gone once the tuning has ende
 
 
 def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    return [one for one in stage.on(run, name, f"-m {AGENT}") if not processes.is_shell(one)]
+    return [one for one in stage.on(run, name, f"-m {AGENT}") if not layout.is_shell(one)]
 
 
 def _carrier(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     """What carries the messages: srun, both of its processes, or the relay."""
-    there = {one for node in stage.cluster.names for one in processes.of_node(stage.cluster, node)}
+    there = {one for node in stage.cluster.names for one in layout.of_node(stage.cluster, node)}
     words = ("srun", AGENT) if stage.cluster.engine == "slurm" else (RELAY,)
-    return [one for one in run.everyone() if one not in there and all(word in processes.command(one) for word in words)]
+    return [one for one in run.everyone() if one not in there and all(word in layout.command(one) for word in words)]
 
 
 def _controller(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
@@ -305,7 +305,7 @@ def _controller(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
 def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[ProcessId]]":
     def daemon(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
         there = stage.daemons(name)
-        return [one for one in there if word in processes.command(one).split(" ")[0]]
+        return [one for one in there if word in layout.command(one).split(" ")[0]]
 
     return daemon
 
@@ -319,9 +319,9 @@ def _kill_step(stage: Stage, run: runs.Started, name: str) -> None:
 
 
 def _restart_controller(stage: Stage, run: runs.Started, name: str) -> None:
-    for one in processes.of_cluster(stage.cluster):
-        if processes.command(one).endswith("slurmctld -D"):
-            processes.send(one, signal.SIGKILL)
+    for one in layout.of_cluster(stage.cluster):
+        if layout.command(one).endswith("slurmctld -D"):
+            layout.send(one, signal.SIGKILL)
     time.sleep(_AWAY_S)
     slurm.start_controller(stage.cluster)
 
@@ -356,7 +356,7 @@ KINDS = {
     "controller": Kind(victims=_controller, resumes=True),
     "relay": Kind(victims=_carrier, resumes=True),
     "node": Kind(
-        victims=lambda stage, run, name: processes.of_node(stage.cluster, name),
+        victims=lambda stage, run, name: layout.of_node(stage.cluster, name),
         ways=_STOPPED,
         whole_node=True,
         resumes=True,
@@ -375,7 +375,7 @@ KINDS = {
     ),
     "helper": Kind(  # which is started again at once
         victims=lambda stage, run, name: [
-            one for one in processes.of_node(stage.cluster, name) if "helper serve" in processes.command(one)
+            one for one in layout.of_node(stage.cluster, name) if "helper serve" in layout.command(one)
         ],
         engine="slurm",
         ways=_KILLED,

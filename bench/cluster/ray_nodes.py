@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from autocap.testing.nvml import plain
 from autocap.testing.nvml.install import COST_VARIABLE
-from bench.cluster import processes
+from bench.cluster import layout
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
 
 _STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
@@ -39,8 +39,8 @@ def start_node(cluster: Cluster, name: str) -> None:
         told = _started(cluster, name)
         if told is None:
             return
-        for left in processes.of_node(cluster, name):
-            processes.send(left, signal.SIGKILL)
+        for left in layout.of_node(cluster, name):
+            layout.send(left, signal.SIGKILL)
     raise ClusterError(f"Ray's {name} was not started in {_TRIES} tries; {told}")
 
 

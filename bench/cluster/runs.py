@@ -15,7 +15,7 @@ from typing import Any
 from autocap.job.processes import ProcessId
 from autocap.testing.nvml import environment, plain
 from autocap.wire.codec import decode
-from bench.cluster import processes, up
+from bench.cluster import layout, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster
 from bench.common import Late, until
@@ -37,7 +37,7 @@ class Started:
 
     def everyone(self) -> list[ProcessId]:
         """Its processes, the job's too, on whatever node, whoever their parents are by now."""
-        return list(processes.found(f"{_MARK}={self.out}"))
+        return list(layout.marked(f"{_MARK}={self.out}"))
 
     def said(self) -> tuple[str, ...]:
         return tuple(_said(self.out).read_text(errors="replace").splitlines())
@@ -114,7 +114,7 @@ class _InBatch:
     def poll(self) -> int | None:
         """0 once it has ended, however; `None` until then."""
         if time.monotonic() - self._looked_s > _LOOK_BATCH_S:
-            self._is_there = next(processes.found(f"{_MARK}={self._out}"), None) is not None
+            self._is_there = next(layout.marked(f"{_MARK}={self._out}"), None) is not None
             self._was_there = self._was_there or self._is_there
             self._looked_s = time.monotonic()
         return None if self._is_there or not self._was_there else 0

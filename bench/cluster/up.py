@@ -14,7 +14,7 @@ from shlex import quote
 
 from autocap.testing.nvml import FileBoard, Machine, machine, plain
 from autocap.testing.nvml.machine import Limits
-from bench.cluster import helpers, processes, ray_nodes, slurm
+from bench.cluster import helpers, layout, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
 
 
@@ -142,7 +142,7 @@ def stop(cluster: Cluster) -> None:
 
 
 def _end(cluster: Cluster) -> None:
-    processes.end(cluster)
+    layout.end(cluster)
     if cluster.networks:
         slurm.take_away(cluster)
 

@@ -34,8 +34,7 @@ from autocap.metrics import Metric
 from autocap.plugins.recur.history import Outcome
 from autocap.records import Trial
 from autocap.strategies import registry
-from bench.recurring import workloads as drifting
-from bench.recurring.workloads import Price, Workload
+from bench.recurring.workloads import Price, Workload, factors
 from bench.simulation.jobs import new_strategy
 from bench.strategies.curves import POWER_SHARE, CapCurve, Drive, Floats, drive
 
@@ -152,7 +151,7 @@ class Job:
         self._time_s = workload.power_and_time[1]
         lowest = self._per_epoch.min(axis=1) if capped else self._per_epoch[:, -1]
         costs = lowest * workload.mean_epochs
-        self.factors = drifting.factors(workload, int(np.argmin(costs)), drift, recurrences)
+        self.factors = factors(workload, int(np.argmin(costs)), drift, recurrences)
         self.costs: Floats = costs * self.factors
         self.oracle: Floats = self.costs.min(axis=1)
         default = workload.default

@@ -15,7 +15,7 @@ from autocap.metrics import Metric
 from autocap.testing.nvml import FileBoard
 from autocap.testing.nvml.board import requested
 from autocap.testing.nvml.physics import Physics
-from bench.cluster import deaths, processes, ray_nodes, slurm, up
+from bench.cluster import deaths, layout, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
 from bench.cluster.jobs import Counted, Row, complaints, counted, oracle
@@ -182,7 +182,7 @@ class TestUnderSlurm:
                 assert main(["down", "--dir", str(place)]) == 0
             done = [json.loads(line) for line in ran.stdout.splitlines()]
             assert sorted((one["node"], one["steps"]) for one in done) == [("node1", 5), ("node2", 5)], ran.stderr
-            assert processes.of_cluster(cluster) == []
+            assert layout.of_cluster(cluster) == []
             assert not place.exists()
             assert not list(Path("/sys/class/net").glob(f"ac*{cluster.port}*"))
             assert not list(Path("/run/netns").glob(f"ac{cluster.port}-*"))
@@ -195,5 +195,5 @@ class TestUnderSlurm:
             monkeypatch.setattr(slurm, "_idle", lambda cluster: 0)
             with pytest.raises(ClusterError, match="was not ready within 1 s"):
                 up.start(cluster)
-            assert processes.of_cluster(cluster) == []
+            assert layout.of_cluster(cluster) == []
             up.stop(cluster)

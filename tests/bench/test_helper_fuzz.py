@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.fuzz.command import Round, complaints, p99, table
 from bench.fuzz.law import ARRIVALS_MW, Computing, Law, Users
 from bench.fuzz.players import Listener
-from bench.fuzz.rounds import Round, complaints, p99, table
 from bench.fuzz.speech import Case, script
 
 

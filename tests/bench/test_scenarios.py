@@ -1,17 +1,21 @@
-"""`python -m bench scenarios`: what is drawn, what is played, and what counts as a promise kept."""
+"""`python -m bench scenarios`: what is drawn, what is played, what counts as a promise kept, and that another value of
+a threshold changes what a job does."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from autocap.testing.simulated.job import WorkloadChange
 from autocap.testing.simulated.node import LimitChange, Spell
-from bench.scenarios import ceilings, noisy
-from bench.scenarios.command import promises, report
+from bench.scenarios import ceilings, command, noisy, step_lengths
+from bench.scenarios.command import main, promises, report
 from bench.scenarios.noisy import NoisyRow
 from bench.scenarios.runs import Row, constrained, draw, play, starved
+from bench.scenarios.step_lengths import StepRow
 from bench.simulation.clock import Starvation
 
 KEPT = Row(
@@ -183,3 +187,60 @@ def test_ceilings_none_of_which_falls_while_something_is_searched_have_a_report(
     said = list(ceilings.report([row]))
     assert "  held cap within 0.5 % of the best under the ceiling: 1 of 1, mean 0.00 %, worst 0.00 %" in said
     assert not [line for line in said if "time lost" in line or "looks" in line or line.startswith("✗")]
+
+
+def test_another_value_of_a_threshold_changes_what_a_job_does(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "rows.json"
+    words = ["--step-lengths", "--count", "1", "--seed-base", "5", "--json", str(out)]
+    main([*words, "--tuning", "window_least_s=30", "--tuning", "confirm_rounds=4"])
+    said = capsys.readouterr().out
+    assert "window_least_s: 30 in place of 1 s" in said
+    assert "confirm_rounds: 4 in place of 3 rounds" in said
+    (tuned,), usual = json.loads(out.read_text()), asdict(step_lengths.play(5))
+    assert tuned["seed"] == usual["seed"]
+    assert tuned["search_s"] > 2 * usual["search_s"]
+    assert command.known()["window_least_s"].value == 1.0  # of a worker alone
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "revisit_every=60",
+            "unknown threshold 'revisit_every' (did you mean revisit_every_s?); `autocap config --all`",
+        ),
+        ("revisit_every_s", "'revisit_every_s' is not KEY=VALUE"),
+        ("revisit_every_s=0", "cannot be '0'; give a number above 0, up to 1000000000 (built-in: 120 s)"),
+        ("revisit_every_s=-1", "cannot be '-1'; give a number above 0"),
+        ("revisit_every_s=nan", "cannot be 'nan'; give a number above 0"),
+        ("confirm_rounds=2.5", "cannot be '2.5'; give a whole number from 1 to 1000000000 (built-in: 3 rounds)"),
+    ],
+)
+def test_a_wrong_threshold_or_value_is_refused_with_what_is_allowed(given: str, message: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--quick", "--tuning", given])
+    assert message in capsys.readouterr().err
+
+
+GOOD = StepRow(
+    seed=0, profile="a/b", metric="eds", step_s=12.0, steps=400, jitter=0.01, kept_w=170.0, regret_pct=0.1,
+    search_s=1800.0, said=None,
+)  # fmt: skip
+
+
+def test_a_job_is_drawn_from_its_seed_and_tuned() -> None:
+    row = step_lengths.play(7)
+    assert (row.profile, round(row.step_s, 2)) == ("tesla-v100/inception3", 0.60)
+    assert row.kept_w is not None
+    assert step_lengths.promised([row])
+
+
+def test_every_job_must_keep_a_cap_and_all_but_a_twentieth_a_good_one() -> None:
+    poor, untuned = replace(GOOD, seed=1, regret_pct=1.2), replace(GOOD, seed=2, kept_w=None, regret_pct=None)
+    assert step_lengths.promised([GOOD] * 19 + [poor])
+    assert not step_lengths.promised([GOOD] * 18 + [poor])
+    assert not step_lengths.promised([GOOD] * 40 + [untuned])
+    lines = list(step_lengths.report([GOOD, poor, replace(untuned, search_s=3000.0)]))
+    row = "3 | 2 | 1 | 0.65 / 1.20 | 30.0 / 46.0 / 50.0 |"
+    assert lines[2:4] == [f"| 6 to 20 | {row}", f"| all | {row}"]
+    assert [line.split(":")[0] for line in lines[4:]] == ["  seed 1", "  seed 2"]

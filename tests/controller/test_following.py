@@ -23,7 +23,7 @@ from autocap.records import StepReading
 from autocap.reports.summary.books import books
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
-from bench.prices.policy import Job, TwoValleys, reference, swinging
+from bench.prices.command import Job, TwoValleys, reference, swinging
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import deaf
 from tests.doubles.feeds import samples

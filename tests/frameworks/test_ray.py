@@ -19,7 +19,7 @@ from autocap.job.processes import ProcessId, identify
 from autocap.plugins.fleet.nodes.carriers import ray as carrier
 from autocap.plugins.fleet.nodes.channel import Channel
 from autocap.plugins.fleet.nodes.protocol import Hello, Lost, Word
-from bench.cluster import processes, up
+from bench.cluster import layout, up
 from bench.cluster.layout import Cluster
 from tests.plugins.fleet.nodes.hearing import MARK, PATIENCE_S, heard, marked, until
 
@@ -53,8 +53,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _daemons(cluster: Cluster, name: str) -> list[ProcessId]:
-    there = processes.of_cluster(cluster)
-    return [one for one in there if Path(processes.command(one).split(" ")[0]).name == name]
+    there = layout.of_cluster(cluster)
+    return [one for one in there if Path(layout.command(one).split(" ")[0]).name == name]
 
 
 def _may_hurry() -> bool:
@@ -64,7 +64,7 @@ def _may_hurry() -> bool:
 
 
 def _actors(cluster: Cluster) -> list[str]:
-    commands = [processes.command(one) for one in processes.of_cluster(cluster)]
+    commands = [layout.command(one) for one in layout.of_cluster(cluster)]
     return [command for command in commands if command.startswith("ray::Actor")]
 
 
@@ -138,7 +138,7 @@ def test_agents_leave_by_themselves_whoever_dies(cluster: Cluster, tmp_path: Pat
     }[death]
     assert victims
     for victim in victims:
-        processes.send(victim, signal.SIGKILL)
+        layout.send(victim, signal.SIGKILL)
     channel.close()
     until(lambda: len(list(tmp_path.glob("left-*"))) == NODES, f"only {sorted(tmp_path.iterdir())}")
     until(lambda: not _actors(cluster) and not marked(mark), "what is left of ours")

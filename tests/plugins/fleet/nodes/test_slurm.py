@@ -19,7 +19,7 @@ from autocap.job.slurm import energy_plugins, why_not_alone
 from autocap.plugins.fleet.nodes.carriers import slurm
 from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob
 from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, Heard, Hello, Lost
-from bench.cluster import processes, up
+from bench.cluster import layout, up
 from bench.cluster.slurm import missing
 from tests.plugins.fleet.nodes.hearing import MARK, heard, marked, until
 
@@ -41,7 +41,7 @@ def cluster() -> Iterator[dict[str, str]]:
         made = up.cluster_of(up.options(asked), Path(folder, "c"))
         with up.started(made):
             yield up.environment(made)
-        assert processes.of_cluster(made) == []
+        assert layout.of_cluster(made) == []
 
 
 class Running:
