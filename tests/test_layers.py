@@ -55,8 +55,8 @@ APART = {
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(text|errors|knobs|records|stats|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
-    r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
-    r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
+    r"|session\.prices\.series|plugins\.fleet\.(budget|reports|events|openadr\.(durations|events|spans)|site\.(parts|chronicle))"
+    r"|plugins\.recur\.(policy|config|document|meter|record))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|calling|client|holder|schedule)|reports\.(live|html|prometheus|rendering|text)"
@@ -66,7 +66,7 @@ IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessin
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
     r"(text|printing|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|registry|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
+    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autocap.cli import settings, settings_file
+from autocap.cli import settings
 from autocap.cli.options import attach_config, run_config
 from autocap.cli.sweep import sweep_config
-from autocap.config.option import CommandOption, TakenSetting
-from autocap.config.threshold import Threshold, thresholds
+from autocap.config.option import CommandOption, TakenSetting, Threshold, thresholds
 from autocap.knobs import known
 from autocap.printing import columns, encoding_of, put, put_json
 
@@ -63,7 +62,7 @@ class Config:
         if settings.of_a_job(args.command):
             _require_usable(args.command, found)
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
-        files = {path: settings_file.is_there(path) for path in settings_file.paths()}
+        files = {path: settings.is_file_there(path) for path in settings.file_paths()}
         tuned = _thresholds() if args.all else {}
         if args.json:
             shown: dict[str, object] = {"command": args.command, "files": files, "settings": list(map(asdict, rows))}

@@ -16,8 +16,7 @@ from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
 from autocap.printing import columns, encoding_of, put, put_json
-from autocap.runlog.memory.entry import KEY_DIGITS, Entry
-from autocap.runlog.memory.store import MemoryStore, default_place
+from autocap.runlog.memory.store import KEY_DIGITS, Entry, MemoryStore, default_place
 
 if TYPE_CHECKING:
     from autocap.reports.document import Document
@@ -102,16 +101,16 @@ def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json: bool) -> None:
-    from autocap.reports import memory_list
-    from autocap.runlog.memory.entry import written
+    from autocap.reports import run_list
+    from autocap.runlog.memory.store import written
 
     now = datetime.now(UTC)
     if as_json:
         put_json([written(entry) for entry in entries])
     elif whole:
-        _put(memory_list.of_one(entries[0], now))
+        _put(run_list.remembered_job(entries[0], now))
     elif entries:
-        _put(memory_list.document(entries, now))
+        _put(run_list.remembered_jobs(entries, now))
     else:
         put(f"nothing is remembered in {store.place}")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from autocap import registry
 from autocap.cli import Parser, options
-from autocap.cli.session import part_under_sudo
-from autocap.cli.session_clock import session_clock
+from autocap.cli.session import part_under_sudo, session_clock
 from autocap.cli.settings import take
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError

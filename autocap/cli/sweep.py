@@ -4,8 +4,7 @@ import argparse
 from pathlib import PurePath
 
 from autocap.cli import options
-from autocap.cli.session import part_under_sudo
-from autocap.cli.session_clock import session_clock
+from autocap.cli.session import part_under_sudo, session_clock
 from autocap.cli.settings import take
 from autocap.config import DESCENDING, RANDOM
 from autocap.config.option import Group, record_from

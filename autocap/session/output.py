@@ -18,8 +18,7 @@ from autocap.reports.live.plain import Reporter
 from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
-from autocap.session.roles import Follower
-from autocap.session.trackers import trackers
+from autocap.session.roles import Follower, trackers
 from autocap.session.tuning import SearchPlan
 
 

@@ -21,7 +21,7 @@ from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.config import Policy
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Sample, SensorInfo
-from autocap.session.caps import cap_grid
+from autocap.session.search_space import cap_grid
 from autocap.strategies import registry
 from bench.budget.curves import job_curve, seed_kinds
 from bench.simulation.jobs import Log, SimulatedActuator

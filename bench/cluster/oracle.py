@@ -11,7 +11,7 @@ from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
 from autocap.records import Measurement
-from autocap.session.caps import cap_grid
+from autocap.session.search_space import cap_grid
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import certain
 

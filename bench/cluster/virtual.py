@@ -27,9 +27,8 @@ from autocap.plugins.fleet.nodes.fleet import Fleet
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
-from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
-from autocap.session.turning import settings_known
+from autocap.session.search_space import cap_grid, settings_known
 from bench.budget.live import controller_of
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel
 from bench.simulation.clock import EventClock

@@ -20,8 +20,7 @@ from autocap.devices.simulated.job import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.devices.simulated.node import SimulatedNode
 from autocap.metrics import Metric
-from autocap.reports.summary.gains import METRICS, best_by_metric
-from autocap.reports.summary.together import Measured
+from autocap.reports.summary.gains import METRICS, Measured, best_by_metric
 from bench.node.koszczal import NodeCase, case_gains_pct, fit, grid_w, published
 from bench.simulation.jobs import Outcome, tune
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from bench.recurring import drift as drifting
 from bench.recurring.caps import Plan
 from bench.recurring.workloads import Price, Workload

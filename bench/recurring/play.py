@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from bench.recurring.job import Job
 from bench.recurring.rules import rule_named
 from bench.recurring.troubles import NONE, Troubles

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.plugins.recur.history import Outcome, Recurrence, Rules
-from autocap.plugins.recur.policy import choose
+from autocap.plugins.recur.policy import Outcome, Recurrence, Rules, choose
 from bench.recurring.caps import Caps, Plan, Searched, Uncapped, ZeusScan
 from bench.recurring.job import Job, Run
 from bench.recurring.troubles import OFF

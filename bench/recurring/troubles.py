@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from bench.recurring.job import Job, Run
 
 TROUBLES = ("crashes", "preempted", "memory", "dear", "untold")

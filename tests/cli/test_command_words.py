@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import WITH_A_JOB, commands, main, parser_of, settings
-from autocap.cli.command_words import split
+from autocap.cli import split_words as split
 from autocap.errors import UsageError
 from tests.cli.test_cli import Cli, Here, require_refused
 from tests.doubles.recorded import record

@@ -12,8 +12,8 @@ import pytest
 from autocap.cli import config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
+from autocap.config.option import thresholds
 from autocap.config.sweep import SweepConfig
-from autocap.config.threshold import thresholds
 from autocap.controller import tuning as of_controller
 from autocap.measurement import tuning as of_measurement
 from tests.cli.test_cli import Cli, Here, require_said

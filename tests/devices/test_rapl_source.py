@@ -11,7 +11,7 @@ from autocap.config import RunConfig, TuneConfig
 from autocap.devices.rapl.source import CpuUse, RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.metrics import Metric
-from autocap.session.caps import checker
+from autocap.session.search_space import checker
 from tests.doubles.jobs import BUSY, PARENT, has_a_working_child, job
 from tests.doubles.rapl_tree import RaplTree
 from tests.doubles.waiting import eventually

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from autocap.integrations.block import CallWatch
+from autocap.integrations.tuned import CallWatch
 
 LOOK_EVERY_S = 0.001
 LONG_S = 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.events.quote import CARBON, PRICE
-from autocap.session.prices.watching import Feed, Said
+from autocap.session.prices.reading import Feed, Said
 from tests.doubles.children import children
 
 

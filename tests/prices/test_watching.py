@@ -7,8 +7,8 @@ import pytest
 
 from autocap.events.quote import PRICE
 from autocap.job.command_output import CommandFailed, output_of
+from autocap.session.prices.reading import Said, Stamp, Watched
 from autocap.session.prices.series import Series, SourceRefused
-from autocap.session.prices.watching import Said, Stamp, Watched
 
 START_S = 1_700_000_000.0
 FLAT = Series(kind=PRICE, currency="EUR", steps=((START_S, 0.1),), until_s=START_S + 1e6)

@@ -16,8 +16,8 @@ from autocap.progress import SpeedProgress
 from autocap.records import Measurement
 from autocap.reports import html
 from autocap.reports.figures import pictures
+from autocap.reports.html import notebook
 from autocap.reports.live.view import View
-from autocap.reports.notebook import html as notebook
 from autocap.reports.prometheus.exporter import Exporter
 from autocap.reports.rendering import to_json_dict
 from autocap.reports.run_document import run_document

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from autocap.events import Decided, Event, Predicted, TrialEnded
 from autocap.records import Measurement, Trial
-from autocap.reports import comparison, html, memory_list, run_list
+from autocap.reports import comparison, html, run_list
 from autocap.reports.figures import pictures
+from autocap.reports.html import notebook
 from autocap.reports.live.view import View
-from autocap.reports.notebook import html as notebook
 from autocap.reports.prometheus.exporter import Exporter
 from autocap.reports.rendering import present_run, to_json_dict
 from autocap.reports.run_document import run_document
@@ -72,7 +72,7 @@ def shown(folder: Path) -> Iterator[str]:
     curve = curve_of(log())
     assert curve.points
     remembered = entry("00", curve)
-    for memory in (memory_list.document([remembered], NOW), memory_list.of_one(remembered, NOW)):
+    for memory in (run_list.remembered_jobs([remembered], NOW), run_list.remembered_job(remembered, NOW)):
         yield "\n".join(lines(memory, 200))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from autocap.events import IdleEstimated, NodeMetered
-from autocap.reports.summary.node import node_summary, standardised
+from autocap.reports.summary.summarise import node_summary, standardised
 from tests.doubles.feeds import measurement
 
 METERED = NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=None)

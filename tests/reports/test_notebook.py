@@ -9,7 +9,7 @@ import pytest
 
 from autocap.events import Decided, Event, MetricInfo, RunEnded, Warned
 from autocap.metrics import Rates
-from autocap.reports.notebook import html
+from autocap.reports.html import notebook as html
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.wording.headline import headline

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.reports.slurm_books import Books, Entry, beside, sentence, table
+from autocap.cli.slurm_books import Books, Entry, beside, sentence, table
 from autocap.reports.summary.summarise import summarise
 from tests.doubles.told import of_node, told
 

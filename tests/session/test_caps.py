@@ -4,13 +4,12 @@ from dataclasses import replace
 import pytest
 
 from autocap.config import TuneConfig
-from autocap.config.spacing import MOST_CAPS
+from autocap.config.values import MOST_CAPS
 from autocap.errors import DeviceError
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
-from autocap.session.caps import cap_grid, common_range
-from autocap.session.turning import settings_known
+from autocap.session.search_space import cap_grid, common_range, settings_known
 
 
 def gpu(index: int = 0, low: float = 100.0, high: float = 260.0) -> GpuInfo:

@@ -6,8 +6,8 @@ from autocap.controller.actions import Action, SetCaps
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import State
 from autocap.records import Measurement
-from autocap.session.ceiling import BudgetLink
-from autocap.sweep.measuring import WholeRun
+from autocap.session.pricing import BudgetLink
+from autocap.sweep.running import WholeRun
 from tests.doubles.feeds import prediction
 
 BASELINE = Measurement(

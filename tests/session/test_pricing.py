@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from autocap.controller.actions import Action, Announce
 from autocap.events import Sourced, Warned
 from autocap.events.quote import CARBON, PRICE, Quote
+from autocap.session.prices.reading import Said
 from autocap.session.prices.series import Series
-from autocap.session.prices.watching import Said
 from autocap.session.pricing import PriceLink
 
 T0 = 1_769_875_200.0

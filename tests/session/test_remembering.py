@@ -24,9 +24,8 @@ from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore
-from autocap.session.earlier import WarmStart, warm_start
+from autocap.session.earlier import JobMemory, WarmStart, warm_start
 from autocap.session.recorder import Recorder
-from autocap.session.remembering import JobMemory
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry

@@ -7,7 +7,7 @@ import pytest
 from autocap.errors import GuardError
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Restored
-from autocap.session.restorer import Restorer
+from autocap.session.guarding import Restorer
 from autocap.testing.nvml import Fault
 from autocap.testing.nvml.machine import LOST
 from bench.faults.virtual import Report, play, usual

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autocap.cli import options
 from autocap.cli.completion import offer
-from autocap.cli.session_clock import session_clock
+from autocap.cli.session import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import options_of, record_from

@@ -11,13 +11,11 @@ from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.plugins.recur import events as recur_events
-from autocap.plugins.recur.history import Outcome, closed_for
-from autocap.plugins.recur.meter import JobMeter
-from autocap.plugins.recur.policy import Choice
+from autocap.plugins.recur.config import Target
+from autocap.plugins.recur.meter import JobMeter, Searching
+from autocap.plugins.recur.policy import Choice, Outcome, closed_for
 from autocap.plugins.recur.record import KeptRecurrence, Spent, cost, search_cost
-from autocap.plugins.recur.searching import Searching
-from autocap.plugins.recur.source import Values
-from autocap.plugins.recur.target import Target
+from autocap.plugins.recur.session import Values
 from autocap.progress.values import OUT_OF_MEMORY, ReportedValue
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from autocap.errors import ExporterError
 from autocap.plugins.fleet.budget.words import JobStanding, Standing
 from autocap.plugins.fleet.manager.standing import values_of
-from autocap.reports.prometheus.budget import MEANINGS, BudgetExporter
+from autocap.reports.prometheus.exporter import MEANINGS, BudgetExporter
 from tests.reports.test_prometheus import port
 
 __all__ = ["port"]  # the fixture

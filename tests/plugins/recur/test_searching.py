@@ -6,7 +6,7 @@ import pytest
 
 from autocap import events
 from autocap.events import Event, State
-from autocap.plugins.recur.searching import Searching
+from autocap.plugins.recur.meter import Searching
 
 ITERATION_S, ITERATION_J = 0.5, 50.0  # while a cap is held
 

@@ -11,12 +11,11 @@ from autocap import events
 from autocap.errors import RecurrenceUnavailable
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.plugins.recur.config import target
 from autocap.plugins.recur.events import RecurrenceEnded
-from autocap.plugins.recur.history import Outcome
 from autocap.plugins.recur.meter import JobMeter
-from autocap.plugins.recur.policy import Choice
+from autocap.plugins.recur.policy import Choice, Outcome
 from autocap.plugins.recur.record import KeptRecurrence
-from autocap.plugins.recur.target import target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
 from autocap.progress.values import OF_OUTPUT, OUT_OF_MEMORY, ReportedValue
 from autocap.records import CapRange, GpuInfo, Reading, Sample

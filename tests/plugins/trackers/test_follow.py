@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap.events import Event
-from autocap.plugins.trackers.joined import Joined
+from autocap.plugins.trackers.process import Joined
 from autocap.plugins.trackers.rows import follow
 from autocap.plugins.trackers.sink import Result, Row, Setting
 from autocap.runlog.event_log import EVENTS, line_of, locked

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autocap.knobs import Knob
-from autocap.runlog.memory.entry import (
+from autocap.runlog.memory.job import Job
+from autocap.runlog.memory.store import (
     MOST_BYTES,
     MOST_CURVES,
     MOST_POINTS,
@@ -22,7 +23,6 @@ from autocap.runlog.memory.entry import (
     to_bytes,
     with_curve,
 )
-from autocap.runlog.memory.job import Job
 from tests.doubles.arbitrary import measurements
 from tests.doubles.knob_logs import CLOCK, MODE, SETTINGS, keys_in, remembered
 from tests.doubles.memories import NOW, curve, entry, with_progress

@@ -12,8 +12,7 @@ from autocap.errors import MemoryUnavailable
 from autocap.job.invoking_user import InvokingUser
 from autocap.runlog import output_directory
 from autocap.runlog.memory import store as store_module
-from autocap.runlog.memory.entry import Entry
-from autocap.runlog.memory.store import MemoryStore, default_place
+from autocap.runlog.memory.store import Entry, MemoryStore, default_place
 from tests.doubles.memories import entry
 
 ADA = InvokingUser(uid=4242, gid=4242, groups=(4242,), name="ada", home="/home/ada")

@@ -193,7 +193,7 @@ def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: Exi
     if plan.prometheus is None:
         return
     try:
-        from autocap.reports.prometheus.budget import BudgetExporter
+        from autocap.reports.prometheus.exporter import BudgetExporter
     except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "

@@ -8,7 +8,7 @@ from autocap.plugins.fleet.nodes.device import ClusterSampler
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.protocol import Do, Failed, Fault
 from autocap.records import CapRange, Sample
-from autocap.session.caps import common_range
+from autocap.session.search_space import common_range
 from bench.cluster.network import Network, VirtualAgent
 from tests.plugins.fleet.nodes.world import World
 

@@ -14,8 +14,8 @@ from autocap.plugins.fleet.nodes.protocol import Found
 from autocap.plugins.fleet.nodes.rows import Row
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
-from autocap.session.caps import limits_found
 from autocap.session.sampling import LocalSampler
+from autocap.session.search_space import limits_found
 
 
 @dataclass(slots=True, kw_only=True)
