@@ -17,7 +17,7 @@ from autocap.config import SAMPLES_PER_UPDATE
 from autocap.config.sweep import SweepConfig
 from autocap.controller.actions import Action, SetCaps
 from autocap.devices.base import Device, PowerSource, Tunable
-from autocap.errors import AutocapError, DeviceError
+from autocap.errors import ActuatorDenied, AutocapError, DeviceError
 from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
@@ -28,7 +28,7 @@ from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import EnergyMeter, implausible, node_power_w
 from autocap.measurement.idle import RestPower
 from autocap.records import NodeReading, Reading, Sample
-from autocap.session.actuating import Actuation
+from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
@@ -36,7 +36,6 @@ from autocap.session.roles import Decider, Order
 from autocap.session.runner import Runner, follow
 from autocap.session.sampling import LocalSampler
 from autocap.session.search_space import checker
-from autocap.sweep.session import device_names, required_way
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 
@@ -442,3 +441,22 @@ class Running:
         if why is not None and not self._doubted:
             self._doubted = True
             self.recorder.warn(self.clock.now(), why)
+
+
+def required_way(config: SweepConfig, device: Tunable) -> Actuation:
+    """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
+    change what is measured."""
+    way = actuation(config.run.actuator, device)
+    if way.budget is not None:
+        raise ActuatorDenied(
+            f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
+        )
+    return way
+
+
+def device_names(plan: SweepPlan, one: GpuSet) -> tuple[str, ...]:
+    """How to name the GPUs of a set in --gpus and to CUDA: by UUID, which no order of devices changes.
+
+    Emulated devices get theirs only with the job.
+    """
+    return tuple(str(gpu.index) if plan.emulated else gpu.uuid for gpu in one.gpus)

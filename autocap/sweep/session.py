@@ -18,7 +18,7 @@ from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
-from autocap.errors import ActuatorDenied, AutocapError, DeviceError, RunDirectoryError, SweepStopped
+from autocap.errors import AutocapError, DeviceError, RunDirectoryError, SweepStopped
 from autocap.events import Event, record_kind
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.job.keeper import user_behind_sudo
@@ -28,13 +28,12 @@ from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
-from autocap.session.actuating import Actuation, actuation
 from autocap.session.output import hand_out, node_metered, tell_of_settings
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
 from autocap.session.search_space import cap_grid, checker, common_range, limits_found
 from autocap.sweep.document import present_sweep
-from autocap.sweep.running import LOOK_EVERY_S, Running
+from autocap.sweep.running import LOOK_EVERY_S, Running, required_way
 from autocap.sweep.schedule import Schedule, default_step_w, differences
 from autocap.sweep.summary import finished_runs, last_start, summarise, to_csv
 
@@ -106,29 +105,10 @@ def _settable(config: SweepConfig, device: Tunable) -> tuple[GpuInfo, ...]:
     return required_way(config, device).gpus
 
 
-def required_way(config: SweepConfig, device: Tunable) -> Actuation:
-    """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
-    change what is measured."""
-    way = actuation(config.run.actuator, device)
-    if way.budget is not None:
-        raise ActuatorDenied(
-            f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
-        )
-    return way
-
-
 def observed(plan: SweepPlan) -> SweepPlan:
     """What is left of a plan when nothing may be set: the runs at the limit found on arrival."""
     sets = tuple(replace(one, caps_w=(one.baseline_w,)) for one in plan.sets)
     return replace(plan, sets=sets, observe=True)
-
-
-def device_names(plan: SweepPlan, one: GpuSet) -> tuple[str, ...]:
-    """How to name the GPUs of a set in --gpus and to CUDA: by UUID, which no order of devices changes.
-
-    Emulated devices get theirs only with the job.
-    """
-    return tuple(str(gpu.index) if plan.emulated else gpu.uuid for gpu in one.gpus)
 
 
 def gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:

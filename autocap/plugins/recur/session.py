@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -28,16 +28,6 @@ from autocap.session import modes
 from autocap.session.place import Place
 
 _STDOUT = 1
-
-
-class Values(Protocol):
-    """Values that the job has reported. fault: why there are no more, `None` while all is well."""
-
-    @property
-    def fault(self) -> str | None: ...
-
-    def read(self) -> list[ReportedValue]:
-        """Since the last call, oldest first, on the run's clock."""
 
 
 class TargetPlace(Place):

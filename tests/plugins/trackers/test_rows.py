@@ -11,8 +11,7 @@ from autocap.plugins.trackers.rows import EMULATED, EVERY_S, PHASES, PREFIX, Row
 from autocap.plugins.trackers.sink import Row
 from tests.doubles.logs import status_after
 from tests.doubles.told import tally, told
-from tests.reports import test_measured_once as measured_once
-from tests.reports.test_by_proxy import OF_AN_ITERATION, log
+from tests.reports.test_unsure import OF_AN_ITERATION, log, log_once
 
 
 def taken(events: list[Event]) -> tuple[Rows, list[Row]]:
@@ -146,7 +145,7 @@ def test_trackers_get_ratios_of_low_confidence_and_no_seconds() -> None:
 
 def test_what_was_measured_once_is_logged_without_an_error() -> None:
     rows = Rows()
-    logged = [row for event in measured_once.log() for row in rows.take(event)]
+    logged = [row for event in log_once() for row in rows.take(event)]
     assert not [name for row in logged for name, value in row.numbers.items() if "stderr" in name and value]
 
 
