@@ -37,7 +37,7 @@ from autocap.session.earlier import curve_of
 from bench.simulation.jobs import tune
 from tests.doubles.logs import in_full, status_after, until, whole_log
 from tests.doubles.memories import entry
-from tests.sweep.test_single_runs import leaves
+from tests.sweep.test_sweep_page import leaves
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 OF_AN_ITERATION = re.compile(r"\d (?:s|J)/iter|s/iter|J/iter|iterations in|_iteration_(?:s|j|seconds|stderr)")

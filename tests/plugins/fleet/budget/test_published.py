@@ -3,7 +3,7 @@
 import pytest
 
 from autocap.plugins.fleet.budget.client import known_of
-from tests.session.test_ceiling import CURVE
+from tests.session.test_pricing import CURVE
 
 
 def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
