@@ -24,7 +24,7 @@ _OURS = {
     "commands": {
         "run": "autocap.cli.run:Run",
         "attach": "autocap.cli.run:Attach",
-        "sweep": "autocap.cli.sweep:Sweep",
+        "sweep": "autocap.cli.run:Sweep",
         "devices": "autocap.cli.devices:Devices",
         "doctor": "autocap.cli.doctor:Doctor",
         "restore": "autocap.cli.restore:Restore",

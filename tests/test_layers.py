@@ -310,7 +310,7 @@ def test_the_folder_says_what_there_is_at_a_glance() -> None:
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
     outside = [name for name in SOURCES if not name.startswith("wire.")]
     accepting = {name for name in outside for method, _ in _calls(name) if method == "accept"}
-    assert accepting == {"reports.prometheus.server"}  # it speaks HTTP, on asyncio
+    assert accepting == {"reports.prometheus.exporter"}  # it speaks HTTP, on asyncio
     ends = (b"\n", b"\r", b"\r\n")
     cutting = {
         name

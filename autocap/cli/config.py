@@ -1,19 +1,17 @@
 """`autocap config`."""
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from autocap.cli import settings
 from autocap.cli.options import attach_config, run_config
-from autocap.cli.sweep import sweep_config
+from autocap.cli.run import sweep_config
 from autocap.config.option import CommandOption, TakenSetting, Threshold, thresholds
 from autocap.knobs import known
-from autocap.printing import columns, encoding_of, put, put_json
+from autocap.printing import put, put_json
 
-_PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 BUILT_IN = "built-in"
 _COMMAND = "CMD"  # of a job that is not given here
 
@@ -138,7 +136,6 @@ def _show_thresholds(room: str, those: Sequence[Threshold]) -> None:
 
 def _put_table(titles: tuple[str, str, str], cells: Sequence[tuple[str, str, str]]) -> None:
     from autocap.reports.document import Table
-    from autocap.reports.text import table_lines
+    from autocap.reports.text import show
 
-    table = Table(heading="", titles=titles, rows=tuple(cells), left=(0, 1))
-    put(*table_lines(table, columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)))
+    show(Table(heading="", titles=titles, rows=tuple(cells), left=(0, 1)))

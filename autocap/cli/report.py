@@ -21,7 +21,7 @@ from autocap.runlog.directory import RUNS
 
 if TYPE_CHECKING:
     from autocap.clock import Clock
-    from autocap.reports.live.plain import Reporter
+    from autocap.reports.live.terminal import Reporter
     from autocap.reports.summary.record import Summary
 
 
@@ -195,7 +195,7 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
         put_json({"runs": [to_json_dict(one), to_json_dict(other)], "comparison": encode(found)})
     else:
         document = comparison.document((str(first), str(second)), one, other, found)
-        put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
+        text.show(document)
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
@@ -279,7 +279,7 @@ class Runs:
         if args.json:
             put_json([encode(one) for one in found])
         elif found:
-            put(*text.lines(run_list.document(found, args.directory), columns(sys.stdout), encoding_of(sys.stdout)))
+            text.show(run_list.document(found, args.directory))
         else:
             put(f"there are no runs in {args.directory}")
         return 0

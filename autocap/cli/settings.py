@@ -67,7 +67,7 @@ def file_paths() -> list[str]:
 def read_file(path: str, is_table: Callable[[str], bool]) -> list[Entry] | None:
     """What one of these files holds; `None` where it is not there. is_table: whether that is a command's name.
 
-    Raises UsageError where it cannot be read_file, is no TOML, or is not to be trusted.
+    Raises UsageError where it cannot be read, is no TOML, or is not to be trusted.
     """
     if not is_file_there(path):
         return None
@@ -109,7 +109,7 @@ def _text_of(path: str) -> str:
     try:
         return read_input(Path(path), _MOST, partial(_require_own, path)).decode()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read_file: {error.strerror}; give it the right mode, {_WITHOUT}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}; give it the right mode, {_WITHOUT}") from error
     except InputRefused as error:
         raise UsageError(f"{error}; make it a plain file, {_WITHOUT}") from error
     except UnicodeDecodeError as error:

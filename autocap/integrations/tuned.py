@@ -38,7 +38,7 @@ from autocap.runlog.directory import default_directory
 from autocap.session.roles import trackers
 from autocap.text import did_you_mean, printable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a summary needs what would make the script wait when the block begins
     from autocap.integrations.result import Result
 
 

@@ -14,7 +14,7 @@ from autocap.events import MetricInfo, OptionValue
 from autocap.printing import put_json
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder

@@ -13,7 +13,7 @@ from autocap.events import Event, State
 from autocap.events.quote import Quote
 from autocap.limits.guard import Actuator
 from autocap.records import GpuInfo, Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 
 Among = Callable[[Sequence[float]], tuple[float, ...]]  # what becomes of caps, watts
 

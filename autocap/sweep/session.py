@@ -25,7 +25,7 @@ from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import SignalClock
 from autocap.records import GpuInfo
 from autocap.reports import text
-from autocap.reports.live.plain import PlainLines, Reporter
+from autocap.reports.live.terminal import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out, node_metered, tell_of_settings

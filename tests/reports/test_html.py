@@ -21,7 +21,7 @@ from autocap.metrics import Metric, Rates
 from autocap.reports import rendering
 from autocap.reports.html import notebook as html
 from autocap.reports.html import stylesheet
-from autocap.reports.live.plain import PlainLines
+from autocap.reports.live.terminal import PlainLines
 from autocap.reports.rendering import present_run
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise

@@ -17,7 +17,7 @@ from autocap.reports.comparison import compare
 from autocap.reports.comparison import document as of_two
 from autocap.reports.figures.caps import caps, of_run
 from autocap.reports.figures.model import Band, Line
-from autocap.reports.live.plain import PlainLines
+from autocap.reports.live.terminal import PlainLines
 from autocap.reports.live.view import View
 from autocap.reports.rendering import present_run
 from autocap.reports.run_list import remembered_job as of_one

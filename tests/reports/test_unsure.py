@@ -150,7 +150,7 @@ def log_once() -> tuple[Event, ...]:
 
 
 def shown(folder: Path) -> Iterator[str]:
-    """The run as text, page, notebook cell, comparison and log_once lines."""
+    """The run as text, page, notebook cell, comparison and log lines."""
     summary, wording = summarise(log_once()), Wording()
     document = run_document(summary, log_once())
     yield "\n".join(lines(document, 200))

@@ -35,7 +35,7 @@ from autocap.metrics import Metric, Rates
 from autocap.records import CapRange, GpuInfo, Sample
 from autocap.reports import text
 from autocap.reports.document import Table
-from autocap.reports.live.plain import PlainLines, Reporter
+from autocap.reports.live.terminal import PlainLines, Reporter
 from autocap.reports.rendering import present_run
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.record import BestCap, ParetoPoint, Summary

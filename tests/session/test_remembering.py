@@ -20,7 +20,7 @@ from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement, Sample, Trial
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore

@@ -1,7 +1,6 @@
 """`autocap recur`."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from autocap.config.option import options_of, record_from
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.recur.config import RecurConfig, job_name
-from autocap.printing import columns, encoding_of, note, put, put_json
+from autocap.printing import note, put, put_json
 from autocap.text import did_you_mean
 
 if TYPE_CHECKING:  # it imports numpy, which is to come after the clock
@@ -126,4 +125,4 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     if getattr(args, "json", False):
         put_json(report.result)
     else:
-        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)))
+        text.show(report.document)

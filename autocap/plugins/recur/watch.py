@@ -18,7 +18,7 @@ from autocap.plugins.recur.policy import Choice, Outcome, closed_for
 from autocap.plugins.recur.record import KeptRecurrence, Spent, cost, search_cost
 from autocap.progress.values import OUT_OF_MEMORY, ReportedValue
 from autocap.records import Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.session.roles import Sink
 
 log = logging.getLogger(__name__)

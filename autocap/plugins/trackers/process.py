@@ -17,7 +17,7 @@ from autocap.job.processes import import_path
 from autocap.job.signals import deaf
 from autocap.job.supervised import Supervised
 from autocap.plugins.trackers.sink import Sink, joined_sink
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.event_log import EVENTS
 from autocap.text import printable
 

@@ -5,7 +5,7 @@ from autocap.events import Event
 from autocap.plugins.fleet import events as budget
 from autocap.printing import note
 from autocap.records import Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 
 
 class Spoken(Reporter):
