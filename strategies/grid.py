@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from autocap.config.spacing import too_fine
+from autocap.config.values import too_fine
 from autocap.knobs import POWER_LIMIT, Knob
 
 DEFAULT_STEP_W = 5.0

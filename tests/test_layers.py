@@ -52,8 +52,8 @@ APART = {
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(errors|knobs|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
-    r"|session\.prices\.(units|series)|plugins\.fleet\.(budget|reports|events|openadr\.events|site\.parts)"
-    r"|plugins\.recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
+    r"|session\.prices\.series|plugins\.fleet\.(budget|reports|events|openadr\.events|site\.parts)"
+    r"|plugins\.recur\.(policy|config|document|meter|record))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|calling|client|schedule)|reports\.(live|html|prometheus|rendering|text)"
@@ -63,7 +63,7 @@ IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessin
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
     r"(text|errors|knobs|records|metrics|config|events|clock|job(?!\.blas_threads)|wire|limits)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory|plausible))?$"
+    r"|progress\.(steps|regex|values)\b|runlog(\.(directory|event_log|input_file|output_directory))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",
@@ -310,7 +310,7 @@ def test_the_folder_says_what_there_is_at_a_glance() -> None:
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
     outside = [name for name in SOURCES if not name.startswith("wire.")]
     accepting = {name for name in outside for method, _ in _calls(name) if method == "accept"}
-    assert accepting == {"reports.prometheus.server"}  # it speaks HTTP, on asyncio
+    assert accepting == {"reports.prometheus.exporter"}  # it speaks HTTP, on asyncio
     ends = (b"\n", b"\r", b"\r\n")
     cutting = {
         name

@@ -7,22 +7,24 @@ import argparse
 import logging
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 from autocap import __version__
-from autocap.cli import command_words
 from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
+from autocap.config import values
 from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
 from autocap.job import registry
-from autocap.text import did_you_mean, note
+from autocap.text import did_you_mean, note, put
 
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
+_LONGEST = 300  # characters of a line that is shown to be typed
 _MOST_WORDS = 1000  # argparse takes seconds for ten times as many
 
 # The line that `autocap --help` shows of each.
@@ -203,11 +205,51 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
 def split(name: str, command: Command, words: list[str], parser: Parser) -> tuple[list[str], list[str] | None]:
     """A command's own words, and those of the job's command (`None` where there is none). Raises UsageError."""
     if name in WITH_A_JOB:
-        return command_words.split(words, parser)
+        return split_words(words, parser)
     if command.is_session and "--" in words:
         at = words.index("--")
         return words[:at], words[at + 1 :]
     return words, None
+
+
+def split_words(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str] | None]:
+    """Our own words, and those of the command of a job (`None` where there is none): what stands behind the first `--`,
+    or, without one, the first word that is neither an option of ours nor the value of one, and all that follows:
+    options behind it are the job's.
+
+    An option that the parser does not have ends our words: it is the parser's to refuse. Raises UsageError where both
+    a word and a `--` behind it may begin the command.
+    """
+    takes_value = {
+        flag: action.nargs != 0
+        for action in parser._actions  # argparse has no other way to ask; its own subclasses use it
+        for flag in action.option_strings
+    }
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return list(words[:at]), list(words[at + 1 :])
+        if not word.startswith("-") or word == "-":
+            _require_clear(words, at, parser)
+            return list(words[:at]), list(words[at:])
+        flag = word.partition("=")[0] if word.startswith("--") else word
+        if flag not in takes_value and word[:2] not in takes_value:
+            return list(words[: at + 1]), None
+        with_next = takes_value.get(word, False) and words[at + 1 : at + 2] not in ([], ["--"])
+        at += 2 if with_next else 1
+    return list(words), None
+
+
+def _require_clear(words: Sequence[str], at: int, parser: argparse.ArgumentParser) -> None:
+    if "--" not in words[at:]:
+        return
+    line = shlex.join([*parser.prog.split(), *words[:at], "--", *words[at:]])
+    shown = line if len(line) <= _LONGEST else f"{parser.prog} [options] -- CMD …"
+    raise UsageError(
+        f"where the command begins is not clear, as '{words[at][:_LONGEST]}' stands before `--` and is no option; "
+        f"if it begins there, write `{shown}`"
+    )
 
 
 def overview() -> Parser:
@@ -243,6 +285,39 @@ def parser_of(name: str) -> tuple[Command, Parser]:
         help=f"show this; {ALL}: every option" if has_rare else "show this",
     )
     return command, parser
+
+
+class Help:
+    """Show what autocap can do, or the options of one command, as `autocap COMMAND --help` does; or print a page of
+    the documentation, such as `no-cap-kept`, or `docs/attach` where a command has the same name."""
+
+    is_session = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        explained = parser.add_argument(
+            "command", metavar="COMMAND|PAGE", nargs="?", type=values.word, help="the command to explain, or the page"
+        )
+        offer(explained, commands)
+        parser.add_argument("all", metavar="all", nargs="?", choices=("all",), help="of a command: every option")
+
+    def run(self, args: argparse.Namespace) -> int:
+        name = args.command
+        page = None if name is None or name in commands() else _page(name.removeprefix("docs/").removesuffix(".md"))
+        if page is not None:
+            put(*page.splitlines())
+        else:
+            (overview() if name is None else parser_of(name)[1]).print_help(whole=args.all is not None)
+        return 0
+
+
+def _page(name: str) -> str | None:
+    """The text of a page of the documentation; `None` where there is none of that name."""
+    if not name.replace("-", "").isalnum():
+        return None
+    from importlib.resources import files
+
+    page = files("autocap.cli") / "docs" / f"{name}.md"
+    return page.read_text(encoding="utf-8") if page.is_file() else None
 
 
 def command_named(name: str) -> Command:

@@ -1,20 +1,17 @@
 """`autocap config`."""
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autocap.cli import settings, settings_file
+from autocap.cli import settings
 from autocap.cli.options import attach_config, run_config
-from autocap.cli.sweep import sweep_config
-from autocap.config.option import CommandOption, TakenSetting
-from autocap.config.threshold import Threshold, thresholds
+from autocap.cli.run import sweep_config
+from autocap.config.option import CommandOption, TakenSetting, Threshold, thresholds
 from autocap.knobs import known
-from autocap.text import columns, encoding_of, put, put_json
+from autocap.text import put, put_json
 
-_PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 BUILT_IN = "built-in"
 _COMMAND = "CMD"  # of a job that is not given here
 
@@ -63,7 +60,7 @@ class Config:
         if settings.of_a_job(args.command):
             _require_usable(args.command, found)
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
-        files = {path: settings_file.is_there(path) for path in settings_file.paths()}
+        files = {path: settings.is_file_there(path) for path in settings.file_paths()}
         tuned = _thresholds() if args.all else {}
         if args.json:
             shown: dict[str, object] = {"command": args.command, "files": files, "settings": list(map(asdict, rows))}
@@ -139,7 +136,6 @@ def _show_thresholds(room: str, those: Sequence[Threshold]) -> None:
 
 def _put_table(titles: tuple[str, str, str], cells: Sequence[tuple[str, str, str]]) -> None:
     from autocap.reports.document import Table
-    from autocap.reports.text import table_lines
+    from autocap.reports.text import show
 
-    table = Table(heading="", titles=titles, rows=tuple(cells), left=(0, 1))
-    put(*table_lines(table, columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)))
+    show(Table(heading="", titles=titles, rows=tuple(cells), left=(0, 1)))

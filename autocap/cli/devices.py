@@ -1,7 +1,6 @@
 """`autocap devices`, and its tables and sentences."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,13 +13,12 @@ from autocap.config import RunConfig
 from autocap.config.option import CommandOption, record_from, same
 from autocap.errors import UsageError
 from autocap.job import registry
-from autocap.text import columns, encoding_of, put, put_json
+from autocap.text import put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.document import Table
 
 _option = partial(CommandOption, "", commands=("devices",))
-_PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 _GPU = ("GPU", "name", "limit W", "enforced W", "range W", "default W", "settable", "J by counter", "sensor")
 _PACKAGE = ("package", "name", "limit W", "enforced W", "range W", "window s", "settable", "energy")
 _SPARE = {_GPU: (7, 3, 5, 1), _PACKAGE: (5, 3, 1)}
@@ -107,11 +105,13 @@ def show_nodes(found: Mapping[str, DeviceReport | str]) -> None:
 
 
 def _put(parts: "Iterator[str | Table]") -> None:
-    from autocap.reports.text import table_lines
+    from autocap.reports import text
 
-    width, encoding = columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)
     for part in parts:
-        put(*([part] if isinstance(part, str) else table_lines(part, width, encoding)))
+        if isinstance(part, str):
+            put(part)
+        else:
+            text.show(part)
 
 
 def _lines(found: DeviceReport) -> "Iterator[str | Table]":

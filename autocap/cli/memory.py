@@ -2,11 +2,10 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from autocap.cli import options
 from autocap.cli.session import be_the_user
@@ -15,12 +14,8 @@ from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
-from autocap.runlog.memory.entry import KEY_DIGITS, Entry
-from autocap.runlog.memory.store import MemoryStore, default_place
-from autocap.text import columns, encoding_of, put, put_json
-
-if TYPE_CHECKING:
-    from autocap.reports.document import Document
+from autocap.runlog.memory.store import KEY_DIGITS, Entry, MemoryStore, default_place
+from autocap.text import put, put_json
 
 _ACTIONS = ("list", "show", "forget")
 _LEAST_DIGITS = 4
@@ -102,24 +97,18 @@ def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json: bool) -> None:
-    from autocap.reports import memory_list
-    from autocap.runlog.memory.entry import written
+    from autocap.reports import run_list, text
+    from autocap.runlog.memory.store import written
 
     now = datetime.now(UTC)
     if as_json:
         put_json([written(entry) for entry in entries])
     elif whole:
-        _put(memory_list.of_one(entries[0], now))
+        text.show(run_list.remembered_job(entries[0], now))
     elif entries:
-        _put(memory_list.document(entries, now))
+        text.show(run_list.remembered_jobs(entries, now))
     else:
         put(f"nothing is remembered in {store.place}")
-
-
-def _put(document: "Document") -> None:
-    from autocap.reports import text
-
-    put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
 
 
 def _forgotten(count: int, as_json: bool) -> None:

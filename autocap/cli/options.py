@@ -8,10 +8,9 @@ from typing import Any
 
 from autocap import config, devices
 from autocap.cli.completion import offer
-from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
+from autocap.config import PROGRESS_KINDS, RunConfig, Sources, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
-from autocap.config.sources import Sources
-from autocap.config.spacing import too_fine
+from autocap.config.values import too_fine
 from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 from autocap.events.quote import CARBON, PRICE

@@ -1,4 +1,4 @@
-"""`autocap report`."""
+"""`autocap report`, and `autocap runs`, which lists what it can show."""
 
 import argparse
 import sys
@@ -21,8 +21,9 @@ from autocap.text import columns, encoding_of, note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.clock import Clock
-    from autocap.reports.live.plain import Reporter
+    from autocap.reports.live.terminal import Reporter
     from autocap.reports.summary.record import Summary
+
 
 _RATES = ("energy_price", "currency", "carbon")
 _LOOK_EVERY_S = 1.0  # at a run that goes on
@@ -194,7 +195,7 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
         put_json({"runs": [to_json_dict(one), to_json_dict(other)], "comparison": encode(found)})
     else:
         document = comparison.document((str(first), str(second)), one, other, found)
-        put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
+        text.show(document)
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
@@ -250,3 +251,35 @@ def follow(run_dir: Path, reporter: "Reporter", clock: "Clock", damaged: Callabl
                 [f"the run was killed: nobody writes its events any more, the last one is of {tail.last_s:.0f} s"]
             )
         return found
+
+
+class Runs:
+    """List the runs that were made here, the latest first: when, with what command, and what they saved.
+
+    `autocap report RUN_DIR` shows one of them, and without a directory the latest.
+    """
+
+    is_session = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "directory", metavar="DIR", nargs="?", default=RUNS, type=values.path,
+            help=f"where the runs are (default: {RUNS})",
+        )  # fmt: skip
+        parser.add_argument("--json", action="store_true", help="print a list, with what does not fit into a line")
+
+    def run(self, args: argparse.Namespace) -> int:
+        be_the_user(args.typed)
+        with one_thread():
+            from autocap.cli import recorded_runs
+            from autocap.reports import run_list, text
+            from autocap.wire.codec import encode
+
+        found = recorded_runs.past_runs(args.directory)
+        if args.json:
+            put_json([encode(one) for one in found])
+        elif found:
+            text.show(run_list.document(found, args.directory))
+        else:
+            put(f"there are no runs in {args.directory}")
+        return 0

@@ -3,13 +3,17 @@ rights, and what sets no limit without one."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from autocap.config import RunConfig
 from autocap.errors import TargetError, UsageError
 from autocap.job import own_command
+from autocap.job.blas_threads import one_thread
 from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.keeper import adopt
+from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.knobs import POWER_LIMIT
 
 if TYPE_CHECKING:
@@ -96,3 +100,19 @@ def start(user: InvokingUser, charge: "Charge | None", typed: "Sequence[str]") -
             f"autocap cannot go on as user {user.uid} (SUDO_UID): {error.strerror or error}; run it without sudo, or "
             "as root on purpose with SUDO_UID and SUDO_GID unset"
         ) from error
+
+
+@contextmanager
+def session_clock() -> Iterator[SignalClock]:
+    """The clock of a session, which holds signals back before threads of numpy's could catch them.
+
+    A signal that asks for the end before there is a job ends this process when all is closed.
+    """
+    try:
+        with SignalClock() as clock:
+            with one_thread():
+                import autocap.session.modes  # noqa: F401
+            yield clock
+    except EndedBySignal as ended:
+        ended.die()
+        raise

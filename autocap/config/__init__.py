@@ -7,7 +7,6 @@ from typing import Annotated
 
 from autocap.config import values
 from autocap.config.option import CommandOption, Group, TakenSetting
-from autocap.config.sources import NO_SOURCES, Sources
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
@@ -48,6 +47,18 @@ _running = partial(CommandOption, Group.RUNNING)
 _watts, _seconds = values.positive("watts"), values.positive("seconds")
 SLOWDOWN = values.Percentage(least=0.5, most=1.0)
 _STDERR = values.Percentage(least=0.05, most=0.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the price and the carbon of electricity are read, where they change as time goes on, as given: `file:PATH`,
+    `command:CMD` or the name of a service; `None` where a number, or nothing, was given."""
+
+    energy_price: str | None = None
+    carbon: str | None = None
+
+
+NO_SOURCES = Sources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autocap.config.threshold import threshold
+from autocap.config.option import threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 from collections.abc import Sequence
 
 from autocap.events.base import KINDS, Event, PluginEvent
-from autocap.events.prices import Followed, Quoted, Sourced
+from autocap.events.quote import Followed, Quoted, Sourced
 from autocap.events.run import (
     ASKED,
     BLOCK_ENDED,

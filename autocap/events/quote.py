@@ -1,9 +1,13 @@
-"""What is known of a price or of the carbon of electricity: now, and as far ahead as somebody says."""
+"""What is known of a price or of the carbon of electricity, now and as far ahead as somebody says; and what is
+announced of it: the value in force, and the caps that follow it."""
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+
+from autocap.events.base import Event, event
+from autocap.records import CAPS_W
 
 PRICE, CARBON = "price", "carbon"
 KINDS = (PRICE, CARBON)
@@ -58,3 +62,41 @@ class Quote:
     def _index(self, t_s: float) -> int | None:
         index = bisect_right(self.values, t_s, key=lambda pair: pair[0]) - 1
         return index if index >= 0 and t_s < self.until_s else None
+
+
+@event("sourced")
+class Sourced(Event):
+    """Where the values of a kind are read, once the first are. kind: as Quoted has it. currency: of the money."""
+
+    kind: str
+    source: str
+    currency: str | None = None
+
+
+@event("quoted")
+class Quoted(Event):
+    """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
+    kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known. since_s: when it
+    came into force, `None` for `t_s`: a value that was known before holds from its time on, also where that is noticed
+    a moment later."""
+
+    kind: str
+    value: float | None
+    until_s: float | None
+    since_s: float | None = None
+
+    @property
+    def from_s(self) -> float:
+        return self.t_s if self.since_s is None else self.since_s
+
+
+@event("followed")
+class Followed(Event):
+    """Other caps hold from now on, watts per device, because of the value in force. gain: what that should save, of
+    what an iteration at the limits found on arrival costs or emits at that value; 0.01 is one per cent."""
+
+    settings: tuple[float, ...] = field(metadata=CAPS_W)
+    kind: str
+    value: float
+    gain: float
+    gain_stderr: float

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autocap.events.base import Event
-from autocap.events.prices import Quoted
+from autocap.events.quote import Quoted
 from autocap.events.run import Tally
 from autocap.events.search import BaselineMeasured, BaselineRefined, Predicted, TrialEnded, TrialWithdrawn
 from autocap.records import Trial, TrialState

@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, __name__, "transformers") from None
 
-from autocap.integrations.block import TunedTraining
+from autocap.integrations.tuned import TunedTraining
 from autocap.progress.steps.map import step
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from autocap.integrations import missing
-from autocap.integrations.block import TunedTraining
+from autocap.integrations.tuned import TunedTraining
 from autocap.progress.steps.map import step
 
 if TYPE_CHECKING:

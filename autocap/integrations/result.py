@@ -41,10 +41,10 @@ class Result(Summary):
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
-        from autocap.reports.notebook import html
+        from autocap.reports.html import notebook
         from autocap.reports.run_document import run_document
 
-        return html(run_document(self, self.events))
+        return notebook(run_document(self, self.events))
 
     def trials_dataframe(self) -> "pandas.DataFrame":
         """The trials, oldest first, one a row: cap in watts (the highest, of caps per GPU), or what another knob was

@@ -24,12 +24,12 @@ _OURS = {
     "commands": {
         "run": "autocap.cli.run:Run",
         "attach": "autocap.cli.run:Attach",
-        "sweep": "autocap.cli.sweep:Sweep",
+        "sweep": "autocap.cli.run:Sweep",
         "devices": "autocap.cli.devices:Devices",
         "doctor": "autocap.cli.doctor:Doctor",
         "restore": "autocap.cli.restore:Restore",
         "report": "autocap.cli.report:Report",
-        "runs": "autocap.cli.runs:Runs",
+        "runs": "autocap.cli.report:Runs",
         "memory": "autocap.cli.memory:Memory",
         "budget": f"{_FLEET}.cli.budget:Budget",
         "recur": f"{_RECUR}.cli:Recur",
@@ -37,7 +37,7 @@ _OURS = {
         "helper": "autocap.cli.helper:Helper",
         "config": "autocap.cli.config:Config",
         "completion": "autocap.cli.completion:Completion",
-        "help": "autocap.cli.help:Help",
+        "help": "autocap.cli:Help",
     },
     # The record that declares the options of a command, so that they can be settings that stay.
     "settings": {

@@ -6,7 +6,7 @@ tries others before its jobs begin has changed all of them. Nothing of the produ
 
 from dataclasses import dataclass
 
-from autocap.config.threshold import threshold
+from autocap.config.option import threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,3 +153,41 @@ def _whole(text: str) -> str:
 def _number(text: str) -> str:
     """Escaped, with a minus for the hyphen before a number."""
     return _MINUS.sub("−", escape(text))
+
+
+_MOST_WARNINGS = 20
+_CELL = "padding:2px 10px;white-space:nowrap;text-align:right"
+_REMARK = "padding:2px 10px;text-align:left"
+
+
+def notebook(document: Document) -> str:
+    """The document as one element of a page, as a notebook shows it: what the text says, with the tables that are not
+    folded. No style sheet and no colour of its own: notebooks strip the one, and are light or dark without telling."""
+    return f'<div class="autocap-result">{"".join(_notebook_parts(document))}</div>'
+
+
+def _notebook_parts(document: Document) -> Iterator[str]:
+    yield f"<p><strong>{escape(document.headline)}</strong></p>"
+    for block in document.body:
+        if isinstance(block, Table):
+            if not (block.folded or block.page_only):
+                yield _plain_table(block)
+        elif not block.warning:
+            said = (line for line in block.lines if line != document.headline)
+            yield from (f'<p style="margin:4px 0">{escape(line)}</p>' for line in said)
+    if warnings := document.all_warnings:
+        items = "".join(f"<li>{escape(text)}</li>" for text in warnings[:_MOST_WARNINGS])
+        yield f"<details><summary>Warnings: {len(warnings)}</summary><ul>{items}</ul></details>"
+
+
+def _plain_table(table: Table) -> str:
+    rows = "".join(_plain_row(cells, "td") for cells in table.rows)
+    head = f'<p style="margin:4px 0">{escape(table.title)}</p><table style="margin:4px 0">'
+    return f"{head}<thead>{_plain_row(table.titles, 'th')}</thead><tbody>{rows}</tbody></table>"
+
+
+def _plain_row(cells: Sequence[str], tag: str) -> str:
+    *numbers, remark = map(escape, cells)
+    weight = ";font-weight:bold" if remark.startswith("kept") else ""
+    shown = "".join(f'<{tag} style="{_CELL}{weight}">{cell}</{tag}>' for cell in numbers)
+    return f'<tr>{shown}<{tag} style="{_REMARK}{weight}">{remark}</{tag}></tr>'

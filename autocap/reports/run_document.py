@@ -10,20 +10,18 @@ from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import all_of
 from autocap.reports.wording import books, granted
-from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.events import withdrawn
 from autocap.reports.wording.headline import headline
-from autocap.reports.wording.numbers import ago, best_cap, counted_runs
-from autocap.reports.wording.proxy import PROXY, mark
-from autocap.runlog.memory.entry import SHOWN_DIGITS
+from autocap.reports.wording.numbers import PROXY, ago, best_cap, counted_runs, mark
+from autocap.runlog.memory.store import SHOWN_DIGITS
 from autocap.text import printable
 
 
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     """The document of a run that `autocap run`, `attach` or `autocap.tune` recorded."""
-    of_node = node_wording.heading(summary.node, summary.device.kind if summary.device else None)
-    at_rest = [] if summary.node is None else node_wording.at_rest(summary.node, summary.knob)
+    of_node = wording.node_heading(summary.node, summary.device.kind if summary.device else None)
+    at_rest = [] if summary.node is None else wording.node_at_rest(summary.node, summary.knob)
     aim = "" if summary.device is None else f"minimising {wording.aim(summary)}; "
     aim = f"{aim}ended: {summary.ended_because}"
     return Document(
@@ -73,7 +71,7 @@ def _body(
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
-            yield node_wording.of_gpus(summary, events)
+            yield wording.gpus_part(summary, events)
     spent = books.table(summary)
     if spent is not None:
         yield spent

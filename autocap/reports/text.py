@@ -1,14 +1,16 @@
 """A document as text for a terminal, line by line and without colour, no wider than the terminal."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 
 from autocap.reports.document import Document, Sentences, Table
-from autocap.text import printable, spelled
+from autocap.text import columns, encoding_of, printable, put, spelled
 
 WIDTH = 120  # characters, where no terminal says how many there are
+_ROOM = 160  # of a table by itself
 _INDENT = "  "  # of a sentence's second line, and of a remark below its row
 _GAPS = (2, 1)  # between columns
 _LEAST_REMARK = 24  # characters, for which other columns make room
@@ -33,6 +35,15 @@ def lines(document: Document, width: int | None = None, encoding: str = "utf-8")
             heading = spelled(printable(block.title), encoding)
             out += ["", *folded(heading, width or WIDTH), *table_lines(block, width or WIDTH, encoding)]
     return out[1:]
+
+
+def show(shown: Document | Table) -> None:
+    """Print a document, or a table without its heading, which for a reader that is no terminal has room for more."""
+    width, encoding = columns(sys.stdout), encoding_of(sys.stdout)
+    if isinstance(shown, Document):
+        put(*lines(shown, width, encoding))
+    else:
+        put(*table_lines(shown, width or _ROOM, encoding))
 
 
 def table_lines(table: Table, width: int, encoding: str = "utf-8") -> list[str]:

@@ -25,16 +25,14 @@ from autocap.job.signals import EndedBySignal, SignalClock, deaf
 from autocap.knobs import known
 from autocap.limits.together import Aside
 from autocap.progress.counting import Counting
-from autocap.session.caps import checker
-from autocap.session.earlier import warm_start
+from autocap.session.earlier import JobMemory, warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
 from autocap.session.place import Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
-from autocap.session.remembering import JobMemory
 from autocap.session.roles import Follower
+from autocap.session.search_space import checker, require_turnable
 from autocap.session.tuning import SearchPlan, Tuning
-from autocap.session.turning import require_turnable
 from autocap.strategies import registry
 
 _OPENED_WITHIN_S = 60.0  # a driver that was not loaded takes seconds; one that hangs keeps no job from its start

@@ -13,12 +13,11 @@ from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
-from autocap.session.roles import Follower
-from autocap.session.trackers import trackers
+from autocap.session.roles import Follower, trackers
 from autocap.session.tuning import SearchPlan
 from autocap.text import put_json
 

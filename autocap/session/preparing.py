@@ -15,8 +15,8 @@ from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
 from autocap.limits.recovery import settled_news
 from autocap.session.prices import reading
+from autocap.session.prices.reading import Feed, by_kind
 from autocap.session.prices.series import SourceRefused
-from autocap.session.prices.watching import Feed, by_kind
 from autocap.session.recorder import Recorder
 
 

@@ -1,4 +1,5 @@
-"""Between a session and the sources of prices and carbon: what is known of them goes to who decides."""
+"""Between a session and what others decide: prices, carbon and the ceilings of a budget go to who decides, and what is
+known of the job to the budget."""
 
 import math
 import time
@@ -7,11 +8,11 @@ from typing import Protocol
 
 from autocap.config.values import shown
 from autocap.controller.context import Action, Announce
-from autocap.events import Sourced, Warned
+from autocap.events import Sourced, State, Warned
 from autocap.events.quote import Quote
+from autocap.session.prices.reading import Said
 from autocap.session.prices.series import Series
-from autocap.session.prices.watching import Said
-from autocap.session.roles import Decider
+from autocap.session.roles import Budget, Decider
 
 _LOOK_S = 0.5
 _STEPPED_S = 1.0  # by which the time of day may drift against the run's clock before all is told anew
@@ -109,3 +110,33 @@ class _Known:
             return math.inf
         edges_s = (*(at_s for at_s, _ in self.series.steps), self.series.until_s)
         return min((edge_s for edge_s in edges_s if edge_s > wall_s), default=math.inf)
+
+
+_PUBLISH_S = 5.0
+
+
+class BudgetLink:
+    """Tells who decides of a ceiling that changes, and whoever gives it of the curve, now and then. To be looked at
+    after each beat; without a budget it does nothing."""
+
+    def __init__(self, budget: Budget | None, decider: Decider) -> None:
+        self._budget, self._decider = budget, decider
+        self._ceiling_w: float | None = None
+        self._next_s = 0.0
+
+    def heed(self, now_s: float) -> list[Action]:
+        """What a new ceiling asks for; nothing while it is as it was. Raises GuardError where the manager is gone."""
+        if self._budget is None:
+            return []
+        self._publish(now_s, self._budget)
+        if self._budget.ceiling_w == self._ceiling_w:
+            return []
+        self._ceiling_w = self._budget.ceiling_w
+        return self._decider.grant(now_s, self._ceiling_w)
+
+    def _publish(self, now_s: float, budget: Budget) -> None:
+        if now_s < self._next_s or (curve := self._decider.curve) is None:
+            return
+        self._next_s = now_s + _PUBLISH_S
+        searching = self._decider.state is not State.HOLDING
+        budget.publish(curve, searching=searching, max_slowdown=self._decider.max_slowdown)

@@ -12,7 +12,7 @@ from autocap import events
 from autocap.errors import AutocapError, RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import FAULTS, RunDirectory
 from autocap.text import printable
 

@@ -1,4 +1,5 @@
-"""Who takes part in the loop that tunes a job: what it needs of each, as protocols."""
+"""Who takes part in the loop that tunes a job, and who logs a run to experiment trackers: what is needed of each, as
+protocols."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
@@ -9,9 +10,10 @@ from autocap.controller.context import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.events.quote import Quote
+from autocap.job import registry
 from autocap.limits.guard import Actuator
 from autocap.records import GpuInfo, Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 
 Among = Callable[[Sequence[float]], tuple[float, ...]]  # what becomes of caps, watts
 
@@ -182,3 +184,41 @@ class Follower(Protocol):
 
         signalled: a signal that was sent to us was passed on to it and asked for the end.
         """
+
+
+class OpenRun(Protocol):
+    """A run that the training script itself has open in a tracker, and that is logged to from a thread of it."""
+
+    tracker: str
+
+    def start(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Trackers(Protocol):
+    """PATIENCE_S: with all of them together, at the end of a run."""
+
+    PATIENCE_S: float
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raises TrackerUnavailable where one of them lacks something here."""
+
+    def start(self, name: str, run_dir: Path) -> Reporter:
+        """A process that logs a run to one of them. Raises TrackerUnavailable where it cannot be started."""
+
+    def join(self, names: Iterable[str], run_dir: Path) -> Sequence[OpenRun]:
+        """Those that have a run open in this very process."""
+
+    def await_end(self, started: Sequence[Reporter]) -> Iterable[str]:
+        """Wait until all have logged the end of a run, for a bounded time; sentences on what went wrong."""
+
+
+def trackers(names: Sequence[str]) -> Trackers | None:
+    """Who logs to these, all of which can be used; `None` for no names. Raises TrackerUnavailable and
+    UsageError."""
+    if not names:
+        return None
+    found: Trackers = registry.of_plugin("logs", "trackers", f"--log-to {names[0]}")
+    found.require(names)
+    return found

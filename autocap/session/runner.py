@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from enum import Enum, auto
 from functools import partial
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from autocap import events
 from autocap.clock import Clock
@@ -28,20 +28,31 @@ from autocap.errors import (
     LimitRefused,
     LimitWithheld,
 )
+from autocap.job.signals import SignalClock
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.guard import Actuator, PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
+from autocap.limits.together import done_aside
 from autocap.records import Sample
-from autocap.session.attending import attended
-from autocap.session.ceiling import BudgetLink
-from autocap.session.limit_watch import LimitWatch
-from autocap.session.pricing import News, PriceLink
-from autocap.session.renewing import LENT_AGAIN, PASSING, Asking, untuned_for_now
-from autocap.session.restorer import Restorer
+from autocap.session.guarding import LENT_AGAIN, PASSING, Asking, Restorer, untuned_for_now
+from autocap.session.limit_watch import LimitWatch, TakenCaps
+from autocap.session.pricing import BudgetLink, News, PriceLink
 from autocap.session.roles import Among, Budget, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
-from autocap.session.taken_caps import TakenCaps
 
 log = logging.getLogger(__name__)
+_R = TypeVar("_R")
+_TURN_S = 0.05  # the work is awaited for so long, then signals are, in turns
+
+
+def attended(work: Callable[[], _R], clock: Clock, turn: Callable[[int | None], None]) -> _R:
+    """What work yields or raises that calls into drivers, each of which may take seconds to answer: it is done in a
+    thread. turn: told each signal, or of none, again and again while it is not done; what that raises leaves the work
+    to itself. Where time is not real, it is merely done."""
+    if not isinstance(clock, SignalClock):
+        return work()
+    return done_aside(work, lambda: turn(clock.wait_until(clock.now() + _TURN_S)), _TURN_S)
+
+
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit

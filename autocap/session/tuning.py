@@ -29,17 +29,14 @@ from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian, turning
-from autocap.session.attending import attended
-from autocap.session.earlier import NOTHING, Earlier, WarmStart
-from autocap.session.guarding import Guarded, guarded
+from autocap.session.earlier import NOTHING, Earlier, JobMemory, Recalled, WarmStart
+from autocap.session.guarding import PASSING, TUNED_AFTER_ALL, Asking, Guarded, guarded, untuned_for_now
 from autocap.session.place import Place
 from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
-from autocap.session.remembering import JobMemory, Recalled
-from autocap.session.renewing import PASSING, TUNED_AFTER_ALL, Asking, untuned_for_now
 from autocap.session.roles import Inbox, Job, Order
-from autocap.session.runner import Runner, follow, follow_until
-from autocap.session.turning import found_at, require_turnable, setting_grid, settings_now
+from autocap.session.runner import Runner, attended, follow, follow_until
+from autocap.session.search_space import found_at, require_turnable, setting_grid, settings_now
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid

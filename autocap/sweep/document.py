@@ -11,15 +11,12 @@ from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.caps import Curve, caps, front_of, own_name, tradeoff, with_own
 from autocap.reports.figures.model import Picture
 from autocap.reports.rendering import OF_PROXY, Presentation, without
-from autocap.reports.summary.gains import METRICS, costs_by_cap, relative_to
+from autocap.reports.summary.gains import METRICS, Measured, costs_by_cap, relative_to
 from autocap.reports.summary.record import BestCap
 from autocap.reports.summary.summarise import metric_of
-from autocap.reports.summary.together import Measured
-from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import change, ratio, with_error
-from autocap.sweep.statistics import CapRow
-from autocap.sweep.summary import Panel, SweepSummary, summarise
+from autocap.sweep.summary import CapRow, Panel, SweepSummary, summarise
 from autocap.wire.codec import encode
 
 _RATIOS = ("edp", "eds_2", "eds_1.5")  # shown for every cap, besides energy and time
@@ -122,12 +119,12 @@ def _meaning(summary: SweepSummary) -> list[str]:
 
 def _about(summary: SweepSummary) -> list[str]:
     """What is counted, and that nothing is known of errors."""
-    counted = node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+    counted = run_wording.node_heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
     return [*counted, *([_ONCE] if summary.has_no_errors else [])]
 
 
 def _at_rest(panel: Panel) -> list[str]:
-    return [] if panel.node is None else node_wording.at_rest(panel.node, when="between the runs", per="run")
+    return [] if panel.node is None else run_wording.node_at_rest(panel.node, when="between the runs", per="run")
 
 
 def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact]:

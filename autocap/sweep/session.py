@@ -6,31 +6,125 @@ An interrupted sweep goes on in its run directory, provided that its plan is sti
 import logging
 import shlex
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from autocap import __version__, events
-from autocap.config.sweep import SweepConfig
+from autocap import __version__, devices, events
+from autocap.clock import Clock
+from autocap.config import TuneConfig
+from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
-from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
+from autocap.errors import AutocapError, DeviceError, RunDirectoryError, SweepStopped
 from autocap.events import Event, record_kind
-from autocap.events.sweep import SweepPlan
+from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import SignalClock
+from autocap.records import GpuInfo
 from autocap.reports import text
-from autocap.reports.live.plain import PlainLines, Reporter
+from autocap.reports.live.terminal import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out, node_metered, tell_of_settings
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
+from autocap.session.search_space import cap_grid, checker, common_range, limits_found
 from autocap.sweep.document import present_sweep
-from autocap.sweep.plan import observed, planned
-from autocap.sweep.running import LOOK_EVERY_S, Running
-from autocap.sweep.schedule import Schedule, differences
+from autocap.sweep.running import LOOK_EVERY_S, Running, required_way
+from autocap.sweep.schedule import Schedule, default_step_w, differences
 from autocap.sweep.summary import finished_runs, last_start, summarise, to_csv
+
+MOST_RUNS = 20_000
+
+
+def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepPlan, dict[str, Tunable]]:
+    """Look at the devices, and plan; nothing is set.
+
+    Also returns the devices of each set by its label, open until the stack closes; a set is not there where only the
+    command makes its devices. Raises AutocapError for what cannot be done on them.
+    """
+    sets: list[GpuSet] = []
+    ahead: dict[str, Tunable] = {}
+    emulated = False
+    for names in config.gpu_sets or (None,):
+        finder = stack.enter_context(devices.open_source(config.run_on(names), clock, checker(config.run.tune)))
+        opened = finder.ahead()
+        device = opened or finder.known
+        if device is None:
+            raise DeviceError(
+                "which of the GPUs here the command uses shows only once it runs, and its caps are set before that; "
+                "pass --gpus, or set CUDA_VISIBLE_DEVICES"
+            )
+        gpus = device.gpus
+        if opened is not None:
+            stack.enter_context(closing(opened))
+            gpus = _settable(config, opened)
+        one = gpu_set(config.run.tune, gpus, limits_found(device))
+        sets.append(one)
+        emulated = emulated or device.emulated
+        if opened is not None:
+            ahead[one.label] = opened
+    label, times = Counter(one.label for one in sets).most_common(1)[0]
+    if times > 1:
+        raise DeviceError(f"--gpus names GPU {label} as a set {times} times; give each set once")
+    runs = config.repeats * sum(len(one.caps_w) for one in sets)
+    if runs > MOST_RUNS:
+        raise DeviceError(
+            f"these are {runs} runs of the command, and a sweep has at most {MOST_RUNS}; pass a larger --cap-step, or "
+            "fewer --repeats"
+        )
+    cool_down_s = config.cool_down_s
+    if cool_down_s is None:
+        cool_down_s = 0.0 if emulated else COOL_DOWN_SECONDS
+    plan = SweepPlan(
+        command=config.run.command,
+        name=config.name,
+        device=config.run.device,
+        emulated=emulated,
+        sets=tuple(sets),
+        repeats=config.repeats,
+        order=config.order,
+        seed=config.seed,
+        discard=config.discard,
+        cool_down_s=cool_down_s,
+        stop_slowdown=config.stop_slowdown,
+        node_power=config.run.node_power,
+    )
+    return plan, ahead
+
+
+def _settable(config: SweepConfig, device: Tunable) -> tuple[GpuInfo, ...]:
+    """The devices, with the caps that may be set there. Raises DeviceError where none may be, and one is to be."""
+    if config.run.tune.observe:
+        return device.gpus
+    if device.refusal is not None:
+        raise DeviceError(device.refusal)
+    return required_way(config, device).gpus
+
+
+def observed(plan: SweepPlan) -> SweepPlan:
+    """What is left of a plan when nothing may be set: the runs at the limit found on arrival."""
+    sets = tuple(replace(one, caps_w=(one.baseline_w,)) for one in plan.sets)
+    return replace(plan, sets=sets, observe=True)
+
+
+def gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:
+    """The caps of one set, with the limit found on arrival among them: what they are compared with."""
+    allowed = common_range(gpus)
+    baseline_w = min(max(min(original_w), allowed.min_w), allowed.max_w)
+    low_w, high_w = tune.min_cap_w or allowed.min_w, tune.max_cap_w or baseline_w
+    stepped = replace(tune, step_w=tune.step_w or default_step_w(low_w, high_w))
+    caps_w = {*cap_grid(stepped, gpus, original_w), baseline_w}
+    return GpuSet(
+        label=",".join(str(gpu.index) for gpu in gpus),
+        gpus=tuple(gpus),
+        baseline_w=baseline_w,
+        caps_w=tuple(sorted(caps_w, reverse=True)),
+    )
+
 
 _COMPLETE = "every run is done"
 log = logging.getLogger(__name__)

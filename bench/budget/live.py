@@ -19,7 +19,7 @@ from autocap.plugins.fleet.budget.shares import prior
 from autocap.plugins.fleet.config import Policy
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Sample, SensorInfo
-from autocap.session.caps import cap_grid
+from autocap.session.search_space import cap_grid
 from autocap.strategies import registry
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob

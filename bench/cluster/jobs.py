@@ -21,7 +21,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.records import Measurement
-from autocap.session.caps import cap_grid
+from autocap.session.search_space import cap_grid
 from autocap.testing.nvml import FileBoard
 from autocap.testing.nvml.install import shared_clock
 from autocap.testing.nvml.physics import Physics

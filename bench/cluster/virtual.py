@@ -24,9 +24,8 @@ from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
 from autocap.plugins.fleet.nodes.place import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
-from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
-from autocap.session.turning import settings_known
+from autocap.session.search_space import cap_grid, settings_known
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import LimitChange, SimulatedNode

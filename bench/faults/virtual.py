@@ -31,7 +31,7 @@ from autocap.limits.journal import Entry
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import StepReading
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.roles import NoInbox

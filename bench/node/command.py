@@ -16,8 +16,7 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.metrics import Metric
-from autocap.reports.summary.gains import METRICS, best_by_metric
-from autocap.reports.summary.together import Measured
+from autocap.reports.summary.gains import METRICS, Measured, best_by_metric
 from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode

@@ -31,7 +31,7 @@ from typing import Protocol
 import numpy as np
 
 from autocap.metrics import Metric
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from autocap.records import Trial
 from autocap.strategies import registry
 from bench.recurring.workloads import Price, Workload, factors

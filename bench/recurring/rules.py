@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.plugins.recur.history import Outcome, Recurrence, Rules
-from autocap.plugins.recur.policy import choose
+from autocap.plugins.recur.policy import Outcome, Recurrence, Rules, choose
 from bench.recurring.job import NONE, OFF, Caps, Job, Plan, Run, Searched, Troubles, Uncapped, ZeusScan
 from bench.recurring.workloads import Price, Workload
 from bench.strategies.curves import Floats

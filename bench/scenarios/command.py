@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.config import values
-from autocap.config.threshold import Threshold, thresholds
+from autocap.config.option import Threshold, thresholds
 from autocap.controller import tuning as of_controller
 from autocap.measurement import tuning as of_measurement
 from autocap.text import did_you_mean

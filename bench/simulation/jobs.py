@@ -28,10 +28,10 @@ from autocap.limits.guard import Actuator
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, StepReading, Trial
-from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
+from autocap.session.search_space import cap_grid
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid

@@ -11,9 +11,9 @@ from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan
 from autocap.metrics import Metric
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
-from autocap.sweep.measuring import WholeRun
-from autocap.sweep.plan import gpu_set
+from autocap.sweep.running import WholeRun
 from autocap.sweep.schedule import Schedule
+from autocap.sweep.session import gpu_set
 from autocap.sweep.summary import Panel, panels
 from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.testing.simulated.job import SimulatedJob

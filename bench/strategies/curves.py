@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.config import TuneConfig
-from autocap.config.spacing import MOST_CAPS
+from autocap.config.values import MOST_CAPS
 from autocap.controller.search import NewStrategy, Search
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError

@@ -1,13 +1,17 @@
-"""What is printed is safe for a terminal, and whoever says something waits for no reader."""
+"""What is printed is safe for a terminal and fits into it, also where its encoding lacks a character, and whoever says
+something waits for no reader."""
 
 import ast
 import fcntl
 import io
 import json
 import os
+import pty
 import re
 import select
 import signal
+import struct
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +20,25 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from autocap.metrics import METRICS
 from autocap.reports.live.queued import QueuedStream, settle
-from autocap.text import PrintableStream, beneath, note, printable_json, put
+from autocap.reports.live.terminal import LiveView
+from autocap.text import (
+    PrintableStream,
+    beneath,
+    columns,
+    did_you_mean,
+    fresh_line,
+    note,
+    printable,
+    printable_json,
+    put,
+    put_json,
+    spelled,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\r\ud800\x7f"
@@ -194,3 +214,154 @@ def test_what_the_encoding_lacks_is_an_escape(pipe: Pipe) -> None:
     stream = pipe.stream("ascii")
     stream.write("1 ± 2\n")
     assert pipe.read("\n") == "1 \\xb1 2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("enrgy", " (did you mean energy?)"),
+        ("EDP", " (did you mean edp?)"),
+        ("ed2", " (did you mean ed2p?)"),
+        ("co", " (did you mean cost?)"),
+        ("c", ""),
+        ("wall time", ""),
+        ("", ""),
+        ("energy" * 1000, ""),
+        ("\x1b[2J", ""),
+    ],
+)
+def test_a_name_is_compared_with_those_that_are(name: str, meant: str) -> None:
+    assert did_you_mean(name, METRICS) == meant
+
+
+def test_dashes_in_front_make_no_option_like_another() -> None:
+    known = ["--k", "--out", "--min-cap", "--max-cap", "--trial-seconds"]
+    assert did_you_mean("--x", known) == ""
+    assert did_you_mean("--trial_seconds", known) == " (did you mean --trial-seconds?)"
+    assert did_you_mean("trial", known) == " (did you mean --trial-seconds?)"
+    assert did_you_mean("--mincap", known) == " (did you mean --min-cap?)"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]52;c;ZXZpbA==\x07", r"\x1b]52;c;ZXZpbA==\x07"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("one\nline\rof\ttext", r"one\nline\rof\ttext"),
+        ("\x9b31m", r"\x9b31m"),
+        ("\x7f", r"\x7f"),
+        ("abc\u202egnp.exe", r"abc\u202egnp.exe"),
+        ("\u2066\u2069\u200f\u061c", r"\u2066\u2069\u200f\u061c"),
+        ("\udcff", r"\udcff"),
+        ("two\u2028lines\u0085more", r"two\u2028lines\x85more"),
+        ("NVIDIA A100 – 40 µs, 日本", "NVIDIA A100 – 40 µs, 日本"),
+    ],
+)
+def test_what_a_terminal_obeys_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters()))
+def test_any_text_becomes_one_line_that_a_stream_can_take(text: str) -> None:
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown)
+    shown.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "shown"),
+    [
+        ("9 ± 1 – 2 … → × ≥", "ascii", "9 +/- 1 - 2 ... -> x >="),
+        ("9 ± 1 – 2 … ×", "latin-1", "9 ± 1 - 2 ... ×"),
+        ("9 ± 1 – 2 … ×", "utf-8", "9 ± 1 – 2 … ×"),
+        ("9 ± 1 – 2 … ×", "UTF-8", "9 ± 1 – 2 … ×"),
+        ("é ±", "ascii", "é +/-"),
+        ("±", "no such encoding", "+/-"),
+        ("plain", "no such encoding", "plain"),
+    ],
+)
+def test_what_an_encoding_lacks_is_spelled(text: str, encoding: str, shown: str) -> None:
+    assert spelled(text, encoding) == shown
+
+
+def test_whatever_is_printed_is_spelled_for_the_stream_beneath() -> None:
+    written = io.BytesIO()
+    beneath = io.TextIOWrapper(written, "ascii", errors="backslashreplace")
+    stream = PrintableStream(beneath)
+    stream.write("27 ± 1 … é\n")
+    stream.flush()
+    assert written.getvalue() == rb"27 +/- 1 ... \xe9" + b"\n"
+
+
+@pytest.mark.parametrize(("said", "found"), [("72", 72), ("0", None), ("-5", None), ("wide", None), ("", None)])
+def test_without_a_terminal_columns_may_say_how_wide_it_is(said, found, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", said)
+    assert columns(io.StringIO()) == found
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, TextIO]]:
+    """A terminal of 60 columns: its end, and the stream of whoever writes to it."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+    monkeypatch.setenv("COLUMNS", "72")
+    with os.fdopen(theirs, "w") as stream:
+        yield ours, stream
+    os.close(ours)
+
+
+def test_a_terminal_says_itself_how_wide_it_is(screen: tuple[int, TextIO]) -> None:
+    assert columns(screen[1]) == 60
+
+
+def shown_by(text: str, width: int) -> list[str]:
+    """The lines of a terminal of that width, which wraps as a VT100 does: with the character after the last column."""
+    rows, row, column = [[" "] * width], 0, 0
+    for one in text:
+        if one == "\r":
+            column = 0
+        elif one == "\n":
+            row += 1
+            rows += [[" "] * width] if row == len(rows) else []
+        else:
+            if column == width:
+                row, column = row + 1, 0
+                rows += [[" "] * width] if row == len(rows) else []
+            rows[row][column] = one
+            column += 1
+    return ["".join(line).rstrip() for line in rows]
+
+
+@pytest.mark.parametrize(
+    ("before", "shown"),
+    [
+        ("", ["warning"]),
+        ("epoch 1\r\n", ["epoch 1", "warning"]),
+        ("\r 45%|###", [" 45%|###", "warning"]),
+        ("a" * 19, ["a" * 19, "warning"]),
+        ("a" * 20, ["a" * 20, "warning"]),
+        ("a" * 25, ["a" * 20, "a" * 5, "warning"]),
+    ],
+)
+def test_a_fresh_line_is_this_one_or_the_next(before: str, shown: list[str]) -> None:
+    assert shown_by(f"{before}{fresh_line(20)}warning", 20) == shown
+
+
+def test_what_the_view_says_begins_a_line_wherever_the_job_left_the_cursor(screen: tuple[int, TextIO]) -> None:
+    ours, stream = screen
+    view = LiveView(cast(TextIO, PrintableStream(stream)))
+    stream.write("\r 45%|####    ")
+    view.say(["warning: hot"])
+    seen = b""
+    while not seen.endswith(b"\n"):
+        seen += os.read(ours, 4096)
+    assert shown_by(seen.decode(), 60)[:2] == [" 45%|####", "autocap: warning: hot"]
+
+
+def test_json_that_shares_a_stream_with_a_job_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    print("loss 0.1", end="")
+    put_json({"a": 1}, shared=True)
+    assert capsys.readouterr().out.splitlines()[-1] == '{"a": 1}'
+    put_json({"a": 1})
+    assert capsys.readouterr().out == '{"a": 1}\n'

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autocap.config.threshold import thresholds
+from autocap.config.option import thresholds
 from autocap.controller import tuning as of_controller
 from autocap.measurement import tuning as of_measurement
 from bench.__main__ import COMMANDS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from bench.recurring.command import main
 from bench.recurring.job import Job, Plan, Run, Searched, Troubles, Uncapped, ZeusScan
 from bench.recurring.rules import Case, Zeus, play

@@ -22,9 +22,7 @@ from autocap.progress.calls.target import TORCH_BACKWARD, CallsUnavailable
 from autocap.runlog.output_directory import OutputDirectory
 from autocap.testing.nvml import SHIM, FileBoard, Machine, MemoryBoard, emulated, environment, machine, times
 from autocap.testing.nvml.install import shared_clock
-from tests.cli.test_cli import Cli, Here, cli, here
-
-__all__ = ["cli", "here"]  # the fixtures
+from tests.cli.test_cli import Cli, Here
 
 STEPS = ["versions", "calls", "sensors", "recordings", "periods", "counts", "overhead", "noise", "left out"]
 _BUSY = "somebody computes on the GPU, whom a load would disturb"

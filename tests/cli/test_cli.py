@@ -432,7 +432,7 @@ def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_se
 def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli: Cli) -> None:
     script = "trap 'sleep 1; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)
-    eventually(lambda: "ready" in (cli.folder / "out").read_text())
+    eventually(lambda: "ready" in (cli.folder / "out").read_text() and cli.events("device_found"))
     assert terminated(run) == 5
     assert (cli.folder / "out").read_text() == "ready\nsaved\n"
     result = json.loads((cli.folder / "run" / "result.json").read_text())

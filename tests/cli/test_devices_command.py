@@ -11,9 +11,7 @@ from autocap.clock import MonotonicClock
 from autocap.devices.nvml import source
 from autocap.devices.permission import Privileges
 from autocap.testing.nvml import Fault, FileBoard, Limits, MemoryBoard, emulated, environment, machine
-from tests.cli.test_cli import Cli, Here, cli, here
-
-__all__ = ["cli", "here"]  # the fixtures
+from tests.cli.test_cli import Cli, Here
 
 NO_PERMISSION = 4
 

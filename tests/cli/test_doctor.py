@@ -35,9 +35,7 @@ from autocap.testing.nvml import (
     machine,
     times,
 )
-from tests.cli.test_cli import Cli, Here, cli, here
-
-__all__ = ["cli", "here"]  # the fixtures
+from tests.cli.test_cli import Cli, Here
 
 NO_PERMISSION, LOST = 4, 15
 Look = Callable[..., Examination]

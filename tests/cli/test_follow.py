@@ -20,7 +20,7 @@ from autocap.cli import report
 from autocap.clock import VirtualClock
 from autocap.errors import RunDirectoryError
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.event_log import EVENTS, EventTail, line_of, locked
 from tests.doubles.logs import STARTED
 from tests.doubles.waiting import eventually

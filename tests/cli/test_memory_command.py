@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.reports import memory_list, text
-from autocap.runlog.memory.entry import Entry
-from autocap.runlog.memory.store import MemoryStore
+from autocap.reports import run_list, text
+from autocap.runlog.memory.store import Entry, MemoryStore
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.memories import curve, entry
 from tests.doubles.waiting import eventually
@@ -43,7 +42,7 @@ def test_the_list_shows_what_was_used_last_first(here: Here, store: MemoryStore)
         "bbbb00000000  python train.py  Quadro RTX 6000     1  just now     180  energy",
         "aaaa00000000  python train.py  Quadro RTX 6000     1  just now     180  energy",
     ]
-    narrow = "\n".join(text.lines(memory_list.document(store.entries(), datetime.now(UTC)), 60))
+    narrow = "\n".join(text.lines(run_list.remembered_jobs(store.entries(), datetime.now(UTC)), 60))
     assert "python train.py" in narrow
     assert "Quadro" not in narrow
     listed = json.loads(here("memory", "--json").stdout)

@@ -351,6 +351,6 @@ def test_observing_ends_no_lease_and_says_whose_it_is(lent, gpu, monkeypatch):
 
 
 def test_who_is_not_root_asks_the_helper_for_nothing(lent, gpu, monkeypatch):
-    monkeypatch.setattr("autocap.cli.lent_limits.os", SimpleNamespace(geteuid=lambda: 20_001))
+    monkeypatch.setattr("autocap.cli.restore.os", SimpleNamespace(geteuid=lambda: 20_001))
     status, lines, asked = lent(LeasesEnded(ended=()))
     assert (status, lines, asked) == (0, [f"{gpu.uuid} is in use by PID {os.getppid()}"], [])

@@ -1,7 +1,9 @@
-"""Standard streams that are closed, full, or read by nobody: the job and its limits feel nothing of it."""
+"""Standard streams that are closed, full, or read by nobody: the job and its limits feel nothing of it. A service's
+log, line by line."""
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
+from autocap.cli.logging_setup import ServiceLines, goes_to_journal
 from tests.cli.test_cli import EMULATED, Cli, terminated
 from tests.doubles import warm
 from tests.doubles.recorded import record
@@ -184,3 +187,31 @@ def test_stderr_of_the_child_is_what_it_was(cli: Cli) -> None:
         assert run.stdout.read() == "True\n"
     os.close(reading)
     os.close(writing)
+
+
+def log_record(level: int, text: str, *, fault: BaseException | None = None) -> logging.LogRecord:
+    info = None if fault is None else (type(fault), fault, None)
+    return logging.LogRecord("autocap", level, "here", 1, text, None, info)
+
+
+def test_the_journal_is_told_how_grave_a_line_is():
+    lines = ServiceLines(to_journal=True)
+    levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+    assert [lines.format(log_record(level, "x")) for level in levels] == ["<7>x", "<6>x", "<4>x", "<3>x", "<3>x"]
+    assert lines.format(log_record(logging.ERROR, "x", fault=ValueError("y"))) == "<3>x\n<3>ValueError: y"
+
+
+def test_whatever_a_line_holds_it_is_one_line():
+    assert ServiceLines(to_journal=True).format(log_record(logging.INFO, "a\n<0>b\x1b[2J")) == "<6>a\\n<0>b\\x1b[2J"
+    assert ServiceLines(to_journal=False).format(log_record(logging.INFO, "a\nb")) == "autocap: a\\nb"
+    faulty = log_record(logging.ERROR, "x", fault=ValueError("y\x1b[2J"))
+    assert ServiceLines(to_journal=False).format(faulty) == "autocap: x\nValueError: y\\x1b[2J"
+
+
+def test_the_journal_is_known_by_its_very_stream():
+    status = os.fstat(sys.__stderr__.fileno()) if sys.__stderr__ else os.stat("/dev/null")
+    fd = sys.__stderr__.fileno() if sys.__stderr__ else os.open("/dev/null", os.O_WRONLY)
+    assert goes_to_journal({"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}, fd)
+    assert not goes_to_journal({"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino + 1}"}, fd)
+    assert not goes_to_journal({}, fd)
+    assert not goes_to_journal({"JOURNAL_STREAM": "8:1"}, 999_999)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli.sweep import Sweep, sweep_config
+from autocap.cli.run import Sweep, sweep_config
 from autocap.testing.nvml import machine
 from bench.strategies import curves
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said

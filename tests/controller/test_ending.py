@@ -18,7 +18,7 @@ from autocap.records import Measurement
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
-from autocap.runlog.memory.entry import Curve
+from autocap.runlog.memory.store import Curve
 from autocap.session.earlier import Earlier, curve_of
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.job import SimulatedJob, WorkloadChange

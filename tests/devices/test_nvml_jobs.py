@@ -16,9 +16,9 @@ from autocap.errors import DeviceError
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
-from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
+from autocap.session.search_space import cap_grid
 from autocap.strategies import registry
 from autocap.testing.nvml import Fault, machine
 from autocap.testing.nvml.physics import Physics

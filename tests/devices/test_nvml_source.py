@@ -22,7 +22,7 @@ from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import own_identity, tree
 from autocap.metrics import Metric
 from autocap.records import CapRange
-from autocap.session.caps import checker
+from autocap.session.search_space import checker
 from tests.doubles.jobs import PARENT, SLEEPING, has_a_working_child, job
 from tests.doubles.waiting import eventually
 

@@ -22,7 +22,7 @@ from autocap.devices.rapl.packages import list_packages
 from autocap.devices.rapl.source import CpuUse, RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from autocap.metrics import Metric
-from autocap.session.caps import checker
+from autocap.session.search_space import checker
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from tests.doubles.jobs import BUSY, PARENT, has_a_working_child, job
 from tests.doubles.rapl_tree import RaplTree

@@ -12,7 +12,7 @@ from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.knobs import Json, Knob
 from autocap.records import Prediction, Reading, Sample
 from autocap.runlog.directory import RunDirectory
-from autocap.runlog.memory.entry import Entry
+from autocap.runlog.memory.store import Entry
 from autocap.wire.codec import decode, encode
 from tests.doubles.memories import curve, entry
 from tests.doubles.told import told

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from autocap.events import MetricInfo
 from autocap.records import SensorInfo
-from autocap.runlog.memory.entry import FORMAT, KEY_DIGITS, Curve, Entry, Point, Setup
+from autocap.runlog.memory.store import FORMAT, KEY_DIGITS, Curve, Entry, Point, Setup
 from tests.doubles.feeds import measurement
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 IMPORTED = (
-    "autocap.cli.run", "autocap.cli.settings", "autocap.cli.sweep", "autocap.devices.emulated.device",
+    "autocap.cli.run", "autocap.cli.settings", "autocap.devices.emulated.device",
     "autocap.devices.nvml", "autocap.reports.html", "autocap.session.modes", "autocap.strategies.model",
     "autocap.sweep.session", "autocap.testing.nvml.install",
 )  # fmt: skip

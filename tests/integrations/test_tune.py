@@ -1,4 +1,5 @@
-"""`autocap.tune` and the callbacks, as training scripts use them: real processes on the emulated device."""
+"""`autocap.tune` and the callbacks, as training scripts use them: real processes on the emulated device; and a call
+that was left is noticed, however it was left."""
 
 import json
 import os
@@ -6,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import get_args
 
 import pytest
@@ -18,7 +20,7 @@ from autocap.config import RunConfig
 from autocap.config.option import options_of
 from autocap.errors import UsageError
 from autocap.integrations.options import TuneOptions
-from autocap.integrations.tuned import _job, _words
+from autocap.integrations.tuned import CallWatch, _job, _words
 from autocap.job.processes import identify
 from autocap.metrics import METRICS
 from tests.cli.test_cli import EMULATED, Cli, is_never_stopped
@@ -405,3 +407,47 @@ def test_the_keywords_that_are_declared_with_their_types_are_those_that_there_ar
     for keyword, kind in TuneOptions.__annotations__.items():
         assert (bool in get_args(kind)) == (declared[keyword].read is None), keyword
     assert set(get_args(get_args(TuneOptions.__annotations__["metric"])[0])) == set(METRICS)
+
+
+LOOK_EVERY_S = 0.001
+LONG_S = 20.0
+
+
+def train(inside: Callable[[], object]) -> None:
+    """A call of the module `framework.trainer` within another."""
+    namespace: dict[str, Callable[[Callable[[], object]], None]] = {"__name__": "framework.trainer"}
+    exec("def loop(inside): inside()\ndef train(inside): loop(inside); inside()", namespace)
+    namespace["train"](inside)
+
+
+def test_a_call_is_left_by_an_exception_while_the_thread_goes_on() -> None:
+    left, begun = Event(), []
+
+    def fail() -> None:
+        begun.append(CallWatch("framework.trainer", left.set, LOOK_EVERY_S))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        train(fail)
+    assert len(begun) == 1
+    assert left.wait(LONG_S)
+
+
+def test_the_outermost_call_counts_and_is_under_way_until_it_returns() -> None:
+    left, seen = Event(), []
+
+    def step() -> None:
+        if not seen:
+            CallWatch("framework.trainer", left.set, LOOK_EVERY_S)
+        seen.append(left.wait(0.03))  # the second time the inner call has been left
+
+    train(step)
+    assert seen == [False, False]
+    assert left.wait(LONG_S)
+
+
+def test_a_watch_that_was_closed_or_finds_no_such_call_under_way_calls_nobody() -> None:
+    left = Event()
+    train(lambda: CallWatch("framework.trainer", left.set, LOOK_EVERY_S).close())
+    CallWatch("framework.trainer", left.set, LOOK_EVERY_S)
+    assert not left.wait(0.03)

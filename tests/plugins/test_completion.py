@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from autocap.metrics import METRICS
-from tests.cli.test_completion import asked, folder
+from tests.cli.test_command_words import asked, folder
 
 __all__ = ["asked", "folder"]
 LINES = {

@@ -16,9 +16,9 @@ from autocap.reports.figures import pictures
 from autocap.reports.figures.model import Plot, Points
 from autocap.reports.rendering import present_run, to_json_dict
 from autocap.reports.summary.books import books, in_force
-from autocap.reports.summary.spent import Amount
+from autocap.reports.summary.gains import Measured
+from autocap.reports.summary.record import Amount
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.summary.together import Measured
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
 from autocap.runlog.event_log import read_events

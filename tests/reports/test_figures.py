@@ -10,8 +10,22 @@ from autocap.events import Event, Warned
 from autocap.records import Cost
 from autocap.reports.figures import pictures, svg
 from autocap.reports.figures.caps import Curve, caps, of_run, tradeoff
-from autocap.reports.figures.layout import Box, beside, place, spanning, tick_labels, ticks
-from autocap.reports.figures.model import Axis, Band, Line, Mark, Picture, Plot, Points, Rows
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Box,
+    Line,
+    Mark,
+    Picture,
+    Plot,
+    Points,
+    Rows,
+    beside,
+    place,
+    spanning,
+    tick_labels,
+    ticks,
+)
 from autocap.reports.figures.timeline import BUCKETS, changes, envelope
 from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary

@@ -18,8 +18,8 @@ from autocap.errors import AutocapError
 from autocap.events import Event, record_kind
 from autocap.reports import html, text
 from autocap.reports.figures import pictures, svg
-from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.status import Status
+from autocap.reports.live.terminal import PlainLines
 from autocap.reports.rendering import Presentation, present_run
 from autocap.reports.summary.summarise import summarise as summarise_run
 from autocap.runlog.columns import parse

@@ -25,9 +25,8 @@ from autocap.devices.inventory import SensorSeen
 from autocap.events import KINDS, Event, Warned
 from autocap.integrations.tuned import Tuned
 from autocap.reports import text
-from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.status import Status
-from autocap.reports.live.terminal import LiveView
+from autocap.reports.live.terminal import LiveView, PlainLines
 from autocap.reports.live.view import View
 from autocap.reports.rendering import present_run
 from autocap.reports.wording.events import Wording

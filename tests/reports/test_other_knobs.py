@@ -17,11 +17,11 @@ from autocap.reports.comparison import compare
 from autocap.reports.comparison import document as of_two
 from autocap.reports.figures.caps import caps, of_run
 from autocap.reports.figures.model import Band, Line
-from autocap.reports.live.plain import PlainLines
+from autocap.reports.live.terminal import PlainLines
 from autocap.reports.live.view import View
-from autocap.reports.memory_list import document as memories
-from autocap.reports.memory_list import of_one
 from autocap.reports.rendering import present_run
+from autocap.reports.run_list import remembered_job as of_one
+from autocap.reports.run_list import remembered_jobs as memories
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from tests.doubles.knob_logs import CLOCK, FOUND, KEPT, MODE, SETTINGS, keys_in, record_turned, remembered, turned

@@ -16,7 +16,7 @@ from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.directory import RunDirectory
-from autocap.runlog.memory.entry import Curve
+from autocap.runlog.memory.store import Curve
 from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.device import SimulatedDevice

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from autocap.job.signals import ReceivedSignal
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Order, Sink

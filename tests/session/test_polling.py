@@ -23,7 +23,7 @@ from autocap.limits.times import BEAT_S
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import GpuInfo, Reading, Sample, StepReading
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session import polling
 from autocap.session.polling import PollingComparison

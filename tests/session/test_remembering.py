@@ -18,13 +18,12 @@ from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.records import Measurement, Sample, Trial
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore
-from autocap.session.earlier import WarmStart, warm_start
+from autocap.session.earlier import JobMemory, WarmStart, warm_start
 from autocap.session.recorder import Recorder
-from autocap.session.remembering import JobMemory
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry

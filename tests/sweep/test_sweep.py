@@ -14,10 +14,9 @@ from autocap.errors import RunDirectoryError
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading, Sample
-from autocap.sweep.measuring import WholeRun
+from autocap.sweep.running import WholeRun
 from autocap.sweep.schedule import Schedule, default_step_w, differences, in_order
-from autocap.sweep.statistics import cap_rows, sound
-from autocap.sweep.summary import panels, summarise, to_csv
+from autocap.sweep.summary import cap_rows, panels, sound, summarise, to_csv
 from autocap.wire.codec import decode, encode
 from bench.strategies import curves
 

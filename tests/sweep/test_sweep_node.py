@@ -17,11 +17,9 @@ from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan, Used
 from autocap.records import NodeReading, Reading, Sample
 from autocap.reports.text import lines
 from autocap.sweep.document import present_sweep
-from autocap.sweep.measuring import WholeRun
-from autocap.sweep.running import LOOK_EVERY_S, Resting
+from autocap.sweep.running import LOOK_EVERY_S, Resting, WholeRun
 from autocap.sweep.schedule import differences
-from autocap.sweep.statistics import cap_rows, sound
-from autocap.sweep.summary import summarise, to_csv
+from autocap.sweep.summary import cap_rows, sound, summarise, to_csv
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.wire.codec import decode, encode

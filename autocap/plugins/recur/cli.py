@@ -1,20 +1,19 @@
 """`autocap recur`."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli import options
 from autocap.cli.completion import offer
-from autocap.cli.session_clock import session_clock
+from autocap.cli.session import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
 from autocap.config.option import options_of, record_from
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.plugins.recur.config import RecurConfig, job_name
-from autocap.text import columns, did_you_mean, encoding_of, note, put, put_json
+from autocap.text import did_you_mean, note, put, put_json
 
 if TYPE_CHECKING:  # it imports numpy, which is to come after the clock
     from autocap.plugins.recur.store import RecurStore
@@ -125,4 +124,4 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     if getattr(args, "json", False):
         put_json(report.result)
     else:
-        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)))
+        text.show(report.document)

@@ -9,12 +9,10 @@ import numpy as np
 
 from autocap import __version__
 from autocap.plugins.recur.events import scaled
-from autocap.plugins.recur.history import Outcome, Recurrence
-from autocap.plugins.recur.policy import Belief, Saved, belief, cheapest, more, saved
+from autocap.plugins.recur.policy import Belief, Outcome, Recurrence, Saved, belief, cheapest, more, saved
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past
 from autocap.reports.document import Document, Fact, Sentences, Table
-from autocap.reports.figures.layout import spanning
-from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style
+from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style, spanning
 from autocap.reports.rendering import Presentation
 from autocap.reports.wording.run import EMULATED
 from autocap.wire.codec import encode

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autocap.errors import UsageError
 from autocap.events import MetricInfo
 from autocap.metrics import SUMMED, Metric
-from autocap.plugins.recur.history import Outcome, Recurrence, Rules
+from autocap.plugins.recur.policy import Outcome, Recurrence, Rules
 from autocap.reports.summary.summarise import metric_of
 
 

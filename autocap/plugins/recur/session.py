@@ -1,23 +1,110 @@
-"""One recurrence of a job: chosen, kept as running, run as `autocap run` runs a job, and kept with what it came to."""
+"""One recurrence of a job: chosen, kept as running, run as `autocap run` runs a job, and kept with what it came to.
+
+The values of its target come from the file that `autocap.report` writes to, and, for a pattern, from a relay process
+that reads the job's output on its way.
+"""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
+from autocap.clock import Clock, RunClock
 from autocap.errors import RecurrenceUnavailable, UsageError
 from autocap.events import MetricInfo
 from autocap.job.signals import SignalClock
-from autocap.plugins.recur.config import RecurConfig, filled, require_places
-from autocap.plugins.recur.history import Outcome, Rules, out_of_memory
-from autocap.plugins.recur.policy import Choice, choose
+from autocap.plugins.recur.config import RecurConfig, Target, filled, require_places, target
+from autocap.plugins.recur.policy import Choice, Outcome, Rules, choose, out_of_memory
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, past, require_metric
-from autocap.plugins.recur.source import TargetPlace
 from autocap.plugins.recur.store import RecurStore, now
-from autocap.plugins.recur.target import Target, target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
+from autocap.progress.counting import Counting
+from autocap.progress.regex import Relay
+from autocap.progress.values import ReportedValue, ValueFile
 from autocap.session import modes
+from autocap.session.place import Place
+
+_STDOUT = 1
+
+
+class TargetPlace(Place):
+    """This machine, with the target's values read; a context manager. pattern: what finds a value in the output, ""
+    where the job reports it by itself."""
+
+    def __init__(self, pattern: str, clock: RunClock) -> None:
+        super().__init__()
+        self._pattern, self._clock = pattern, clock
+        self._stack = ExitStack()
+        self._file: ValueFile | None = None
+        self._relay: Relay | None = None
+
+    def __enter__(self) -> Self:
+        self._file = self._stack.enter_context(ValueFile.create())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def fault(self) -> str | None:
+        """As Values has it."""
+        return None if self._relay is None else self._relay.fault
+
+    def read(self) -> list[ReportedValue]:
+        """As Values has it."""
+        if self._relay is not None:
+            self._relay.read(self._clock.origin_s)  # which reaps its process
+        return [] if self._file is None else self._file.read(self._clock.origin_s)
+
+    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:
+        """As Place has it."""
+        return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self)
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The child's environment."""
+        return dict(base) if self._file is None else self._file.environment(base)
+
+    @contextmanager
+    def child_stdout(self, sink: int | None) -> Iterator[int | None]:
+        """The child's standard output while it is started. sink: where it would go without us, `None` for our own."""
+        if not self._pattern or self._file is None:
+            yield sink
+            return
+        relay = Relay.start(self._pattern, sink=_STDOUT if sink is None else sink, values=self._file.path)
+        self._relay = self._stack.enter_context(relay)
+        with relay.child_stdout() as descriptor:
+            yield descriptor
+
+    def drain(self) -> None:
+        """Wait a moment for the child's last output."""
+        if self._relay is not None:
+            self._relay.drain(self._clock)
+
+
+class TargetCounting(Counting):
+    """Counts iterations as another does, and has the target's values read beside it."""
+
+    def __init__(self, beneath: Counting, source: TargetPlace) -> None:
+        super().__init__(beneath)
+        self._source = source
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """As Counting has it."""
+        return self._source.environment(super().environment(base))
+
+    @contextmanager
+    def child_stdout(self) -> Iterator[int | None]:
+        """As Counting has it."""
+        with super().child_stdout() as beneath, self._source.child_stdout(beneath) as descriptor:
+            yield descriptor
+
+    def drain(self, clock: Clock) -> None:
+        """As Counting has it."""
+        self._source.drain()
+        super().drain(clock)
 
 
 def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from autocap.errors import AutocapError, RecurrenceUnavailable
 from autocap.job.processes import ProcessId, boot_id, own_identity
-from autocap.plugins.recur.history import Outcome
+from autocap.plugins.recur.policy import Outcome
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence
 from autocap.runlog.memory.store import default_place, make_private
 from autocap.text import printable_json

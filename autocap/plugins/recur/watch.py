@@ -5,22 +5,20 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from autocap import events
 from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.plugins.recur import events as recur_events
-from autocap.plugins.recur.history import Outcome, closed_for
-from autocap.plugins.recur.meter import JobMeter
-from autocap.plugins.recur.policy import Choice
+from autocap.plugins.recur.config import Target
+from autocap.plugins.recur.meter import JobMeter, Searching
+from autocap.plugins.recur.policy import Choice, Outcome, closed_for
 from autocap.plugins.recur.record import KeptRecurrence, Spent, cost, search_cost
-from autocap.plugins.recur.searching import Searching
-from autocap.plugins.recur.source import Values
-from autocap.plugins.recur.target import Target
 from autocap.progress.values import OUT_OF_MEMORY, ReportedValue
 from autocap.records import Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.session.roles import Sink
 
 log = logging.getLogger(__name__)
@@ -28,6 +26,16 @@ _IN_THE_LOOP_S = 0.05  # to keep what came out: the loop that holds the caps wai
 _AGAIN_S = 1.0
 _FROM_OUTSIDE = {128 + one for one in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
 Keep = Callable[[KeptRecurrence, float], bool]
+
+
+class Values(Protocol):
+    """Values that the job has reported. fault: why there are no more, `None` while all is well."""
+
+    @property
+    def fault(self) -> str | None: ...
+
+    def read(self) -> list[ReportedValue]:
+        """Since the last call, oldest first, on the run's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from autocap.reports.figures.caps import caps, of_run, tradeoff
 from autocap.reports.figures.model import Picture
 from autocap.reports.figures.timeline import timelines
 from autocap.reports.summary.record import Summary
-from autocap.reports.wording.proxy import LOW_CONFIDENCE
+from autocap.reports.wording.numbers import LOW_CONFIDENCE
 from autocap.reports.wording.run import EMULATED
 from autocap.runlog.columns import Samples
 

@@ -10,8 +10,20 @@ from autocap.events import Event, Predicted
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
 from autocap.records import Cost
-from autocap.reports.figures.layout import spanning
-from autocap.reports.figures.model import Axis, Band, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Colour,
+    Floats,
+    Line,
+    Mark,
+    Marker,
+    Picture,
+    Plot,
+    Points,
+    Style,
+    spanning,
+)
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_predicted
 from autocap.reports.summary.record import ParetoPoint, Summary
 from autocap.reports.summary.summarise import last_of, measured_trials, metric_in

@@ -10,8 +10,20 @@ from numpy.typing import NDArray
 from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count
 from autocap.progress.period.candidates import find, screen
 from autocap.progress.period.series import prepare
-from autocap.reports.figures.layout import spanning
-from autocap.reports.figures.model import Axis, Band, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Colour,
+    Floats,
+    Line,
+    Mark,
+    Marker,
+    Picture,
+    Plot,
+    Points,
+    Style,
+    spanning,
+)
 from autocap.reports.figures.timeline import envelope
 
 _SIGNAL = Style(colour=Colour.INK, width=0.8)

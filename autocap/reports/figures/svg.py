@@ -13,8 +13,23 @@ from textwrap import wrap
 import numpy as np
 
 from autocap.reports.figures import ink
-from autocap.reports.figures.layout import Box, beside, place, tick_labels, ticks
-from autocap.reports.figures.model import Axis, Band, Floats, Line, Mark, Panel, Picture, Plot, Points, Rows
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Box,
+    Floats,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    Rows,
+    beside,
+    place,
+    tick_labels,
+    ticks,
+)
 
 _ROW = 18.0  # pixels from one row of bars to the next
 _TICK, _AXIS_LABEL = 16.0, 16.0  # heights of the numbers along an axis, and of what they are

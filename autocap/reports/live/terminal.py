@@ -1,8 +1,10 @@
-"""The live view of a run, kept at the bottom of the terminal while others, the job among them, print above it.
+"""What a run says while it goes on: nothing, plain lines beside the job's output, or a live view, kept at the bottom of
+the terminal while others, the job among them, print above it. A terminal or pipe that has gone away is no reason to
+stop.
 
-Of a job of ours it goes to stderr; stdout belongs to the job. The terminal's scrolling region is made shorter, so that
-output scrolls above the view and nothing has to pass through us. The escape sequences are those of a VT100, which every
-terminal of today knows.
+Of a job of ours the view goes to stderr; stdout belongs to the job. The terminal's scrolling region is made shorter, so
+that output scrolls above the view and nothing has to pass through us. The escape sequences are those of a VT100, which
+every terminal of today knows.
 """
 
 import os
@@ -25,10 +27,75 @@ from autocap.events import (
 )
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
-from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.live.queued import settle
 from autocap.reports.live.status import Status
-from autocap.text import PREFIX, beneath, columns, fresh_line
+from autocap.reports.wording.events import Wording
+from autocap.text import PREFIX, beneath, columns, encoding_of, fresh_line, printable
+
+
+class Reporter:
+    """Says nothing."""
+
+    def event(self, event: Event) -> None:
+        return
+
+    def sample(self, sample: Sample) -> None:
+        return
+
+    def tick(self, t_s: float) -> None:
+        """Time has passed: `t_s` of the run, whatever happened or did not."""
+        return
+
+    def say(self, lines: Sequence[str]) -> None:
+        return
+
+    def step_aside(self) -> None:
+        """Leave the terminal as it was found; what comes next draws anew."""
+        return
+
+    @property
+    def width(self) -> int | None:
+        """Characters that a line of `say` has room for; `None` where there is no terminal to say."""
+        return None
+
+    @property
+    def encoding(self) -> str:
+        """Of what `say` is given."""
+        return "utf-8"
+
+    def close(self) -> None:
+        return
+
+
+class PlainLines(Reporter):
+    """One line an event, each beginning with the prefix."""
+
+    def __init__(self, stream: TextIO, prefix: str = PREFIX) -> None:
+        self._stream, self._prefix = stream, prefix
+        self._words = Wording()
+
+    def event(self, event: Event) -> None:
+        line = self._words.line(event)
+        if line is not None:
+            self.say([line])
+
+    @property
+    def width(self) -> int | None:
+        found = columns(self._stream)
+        return None if found is None else max(1, found - len(self._prefix))
+
+    @property
+    def encoding(self) -> str:
+        return encoding_of(self._stream)
+
+    def say(self, lines: Sequence[str]) -> None:
+        self._write("".join(f"{self._prefix}{printable(line)}".rstrip() + "\n" for line in lines))
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # the terminal or pipe has gone; the run directory has it all
+            self._stream.write(text)
+            self._stream.flush()
+
 
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's

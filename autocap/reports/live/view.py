@@ -13,8 +13,7 @@ from autocap.events import State
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
 from autocap.reports.text import folded, table_lines
-from autocap.reports.wording.numbers import change, with_unit
-from autocap.reports.wording.proxy import LOW_CONFIDENCE, mark
+from autocap.reports.wording.numbers import LOW_CONFIDENCE, change, mark, with_unit
 from autocap.text import printable, spelled
 
 _BAR_COLUMNS = 30

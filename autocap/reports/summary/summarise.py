@@ -1,5 +1,6 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -32,10 +33,11 @@ from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.settled import settled
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric, Rates
-from autocap.records import Cost, Trial, TrialState
+from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.reports.summary.baselines import claims, comparable, reference, tuned_anew, with_baselines
 from autocap.reports.summary.books import books, in_force
 from autocap.reports.summary.gains import (
+    Measured,
     best_by_gpus,
     best_by_metric,
     break_even_s,
@@ -44,13 +46,16 @@ from autocap.reports.summary.gains import (
     pareto,
     relative_to,
 )
-from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import (
+    ESTIMATED,
+    GIVEN,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
+    NodeSummary,
     ProgressSummary,
     RememberedSummary,
+    StandardEnergy,
     StateSpan,
     StrategySummary,
     Summary,
@@ -59,7 +64,54 @@ from autocap.reports.summary.record import (
     VersusBaseline,
     VersusCommon,
 )
-from autocap.reports.summary.together import Measured
+
+
+def node_summary(
+    metered: NodeMetered | None,
+    estimated: IdleEstimated | None,
+    baseline: Measurement | None,
+    kept: Measurement | None,
+) -> NodeSummary | None:
+    """The summary of the machine; `None` where only the GPUs count. kept: the cap that was kept, as measured."""
+    if metered is None:
+        return None
+    idle_w, source, seen_s = metered.idle_w, GIVEN, None
+    if idle_w is None and estimated is not None:
+        idle_w, source, seen_s = estimated.power_w, ESTIMATED, estimated.seen_s
+    standard: tuple[StandardEnergy, ...] = ()
+    counted = baseline is not None and not baseline.is_relative
+    if idle_w is not None and metered.standard_idle_w is not None and counted:
+        excess_w = idle_w - metered.standard_idle_w
+        standard = tuple(standardised(one, excess_w) for one in (baseline, kept) if one is not None)
+    return NodeSummary(
+        source=metered.source,
+        whole=metered.whole,
+        refresh_s=metered.refresh_s,
+        idle_w=idle_w,
+        idle_source=None if idle_w is None else source,
+        idle_seen_s=seen_s,
+        idle_share=idle_w / baseline.power_w if idle_w is not None and baseline is not None else None,
+        standard_idle_w=metered.standard_idle_w,
+        standard=standard,
+    )
+
+
+def standardised(measurement: Measurement, excess_w: float) -> StandardEnergy:
+    """Energy per iteration without what the machine draws at rest beyond another, e - excess_w * t.
+
+    excess_w: the idle power of this machine less that of the other, watts. As Tripp et al. 2024 (BUTTER-E, section 4)
+    standardise the energy of runs on different nodes; errors to first order.
+    """
+    energy_j, seconds = measurement.energy_per_iteration_j, measurement.period_s
+    error_j = energy_j * measurement.energy_rel_stderr
+    shift_j = excess_w * seconds * measurement.period_rel_stderr
+    variance = error_j**2 + shift_j**2 - 2 * measurement.time_energy_corr * error_j * shift_j
+    return StandardEnergy(
+        setting=measurement.setting,
+        energy_per_iteration_j=energy_j - excess_w * seconds,
+        stderr_j=math.sqrt(max(0.0, variance)),
+    )
+
 
 UNFINISHED = "killed or still running"
 _E = TypeVar("_E")

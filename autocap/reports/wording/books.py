@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from autocap.events import MetricInfo
 from autocap.reports.document import Fact, Table
-from autocap.reports.summary.record import PREDICTED, Summary
-from autocap.reports.summary.spent import Account, Amount, Books
+from autocap.reports.summary.record import PREDICTED, Account, Amount, Books, Summary
 from autocap.reports.wording.numbers import change, common_caps, with_error
 
 _J_PER_KWH = 3.6e6

@@ -14,8 +14,16 @@ from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
 from autocap.reports.wording import granted
-from autocap.reports.wording.numbers import ago, best_cap, counted_runs, ratio, times, with_error, with_unit
-from autocap.reports.wording.proxy import LOW_CONFIDENCE
+from autocap.reports.wording.numbers import (
+    LOW_CONFIDENCE,
+    ago,
+    best_cap,
+    counted_runs,
+    ratio,
+    times,
+    with_error,
+    with_unit,
+)
 from autocap.reports.wording.run import asked_for, explained
 
 

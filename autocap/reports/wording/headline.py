@@ -4,12 +4,10 @@ import math
 
 from autocap.metrics import Rates
 from autocap.records import same_limits
-from autocap.reports.summary.record import Summary
-from autocap.reports.summary.spent import Account, Books
+from autocap.reports.summary.record import Account, Books, Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.books import CARBON, ENERGY, scale_of
-from autocap.reports.wording.numbers import Verdict, bound, change, verdict, with_unit
-from autocap.reports.wording.proxy import LOW_CONFIDENCE
+from autocap.reports.wording.numbers import LOW_CONFIDENCE, Verdict, bound, change, verdict, with_unit
 
 _SIGMAS = 2.0  # of what is said without its error
 _J_PER_KWH = 3.6e6

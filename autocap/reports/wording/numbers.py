@@ -1,4 +1,5 @@
-"""Numbers as text, to as many digits as their errors warrant; and what earlier runs of a job have shown."""
+"""Numbers as text, to as many digits as their errors warrant; what is said where a proxy stands for the iterations; and
+what earlier runs of a job have shown."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +7,7 @@ from enum import Enum, auto
 
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.records import Cost
+from autocap.reports.summary.record import Summary, Totals
 
 _SIGMAS = 2.0  # of a change that is told from none
 _SMALL = 5.0  # percent: what surely is no more may be called none, with how much that is
@@ -116,3 +118,26 @@ def ago(seconds: float) -> str:
         if count:
             return f"{count} {unit}{'s' * (count != 1)} ago"
     return "just now"
+
+
+LOW_CONFIDENCE = "low confidence"
+PROXY = (
+    "iterations were not counted: the SM clock stands for their speed, so that time and energy per iteration are known "
+    "only against the baseline's, as a range, with low confidence"
+)
+
+
+def mark(summary: Summary) -> str:
+    """What stands behind such a number; nothing where iterations were counted."""
+    return f" ({LOW_CONFIDENCE})" if summary.is_relative else ""
+
+
+def per_iteration(summary: Summary) -> tuple[str, str]:
+    """The titles of time and energy: in units, or as ratios where nothing else is known."""
+    return ("time", "energy") if summary.is_relative else ("s/iter", "J/iter")
+
+
+def lasted(summary: Summary, totals: Totals) -> str:
+    """How long a run was, in iterations too where they were counted."""
+    seconds = f"{totals.wall_s:.0f} s"
+    return seconds if summary.is_relative else f"{totals.iterations:.0f} iterations in {seconds}"

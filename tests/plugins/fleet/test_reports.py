@@ -24,7 +24,7 @@ from autocap.plugins.fleet.reports.nodes import section
 from autocap.records import CapRange, GpuInfo
 from autocap.reports import html, text
 from autocap.reports.document import Table
-from autocap.reports.prometheus.budget import MEANINGS, BudgetExporter
+from autocap.reports.prometheus.exporter import MEANINGS, BudgetExporter
 from autocap.reports.summary.record import DeviceSummary, GpuSummary
 from autocap.reports.wording import granted
 from autocap.runlog.columns import Samples

@@ -8,7 +8,7 @@ import pytest
 
 from autocap.events import MetricInfo
 from autocap.plugins.recur.document import present
-from autocap.plugins.recur.history import Outcome, Rules
+from autocap.plugins.recur.policy import Outcome, Rules
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, Spent
 from autocap.reports import text
 from autocap.reports.figures.model import Marker, Points

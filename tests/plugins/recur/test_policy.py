@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from autocap.errors import UsageError
-from autocap.plugins.recur.arms import arms_of
-from autocap.plugins.recur.history import Outcome, Recurrence, Rules
-from autocap.plugins.recur.policy import Choice, belief, choose
+from autocap.plugins.recur.policy import Choice, Outcome, Recurrence, Rules, arms_of, belief, choose
 
 SIZES = (16, 32, 64, 128, 256)
 RULES = Rules(batch_sizes=SIZES, default=64)

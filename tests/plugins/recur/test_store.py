@@ -13,7 +13,7 @@ import pytest
 from autocap.errors import RecurrenceUnavailable
 from autocap.events import MetricInfo
 from autocap.metrics import Metric
-from autocap.plugins.recur.history import Outcome, Rules
+from autocap.plugins.recur.policy import Outcome, Rules
 from autocap.plugins.recur.record import JobSettings, KeptRecurrence, Spent, past
 from autocap.plugins.recur.store import FILE, RecurStore, Registered
 

@@ -11,16 +11,15 @@ from autocap import events
 from autocap.errors import RecurrenceUnavailable
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.plugins.recur.config import target
 from autocap.plugins.recur.events import RecurrenceEnded
-from autocap.plugins.recur.history import Outcome
 from autocap.plugins.recur.meter import JobMeter
-from autocap.plugins.recur.policy import Choice
+from autocap.plugins.recur.policy import Choice, Outcome
 from autocap.plugins.recur.record import KeptRecurrence
-from autocap.plugins.recur.target import target
 from autocap.plugins.recur.watch import Aim, RecurrenceWatch
 from autocap.progress.values import OF_OUTPUT, OUT_OF_MEMORY, ReportedValue
 from autocap.records import CapRange, GpuInfo, Reading, Sample
-from tests.plugins.recur.test_searching import search_of
+from tests.plugins.recur.test_meter import search_of
 
 BEGAN_S, POWER_W = 2.0, 100.0  # the job starts at 2 s, and uses the device from 4 s on
 GPU = GpuInfo(index=0, uuid="GPU-1", name="Test", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=250.0))

@@ -7,9 +7,8 @@ import pytest
 
 from autocap.errors import UsageError
 from autocap.metrics import Metric
-from autocap.plugins.recur.config import RecurConfig, filled, require_places
+from autocap.plugins.recur.config import RecurConfig, filled, require_places, target
 from autocap.plugins.recur.record import Spent, cost, cost_stderr
-from autocap.plugins.recur.target import target
 from autocap.progress.values import OF_OUTPUT
 
 SPENT = Spent(energy_j=7200.0, time_s=60.0, devices=2, most_w=500.0, energy_stderr_j=360.0)

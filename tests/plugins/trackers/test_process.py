@@ -17,7 +17,7 @@ from tests.cli.test_cli import EMULATED, Cli, here
 from tests.doubles.told import told
 from tests.doubles.waiting import eventually
 from tests.integrations.test_tune import Scripts
-from tests.plugins.trackers.test_follow import write
+from tests.plugins.trackers.test_rows import write
 
 __all__ = ["here"]  # the fixture
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autocap.runlog.memory import job as job_module
-from autocap.runlog.memory.entry import key_of
 from autocap.runlog.memory.job import Job
+from autocap.runlog.memory.store import key_of
 from tests.docs.pages import ROOT, text
 from tests.doubles.jobs import SLEEPING, job
 from tests.doubles.memories import SETUP

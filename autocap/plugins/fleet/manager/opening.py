@@ -35,7 +35,7 @@ from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import BudgetState, forget
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.records import Sample
-from autocap.reports.live.plain import Reporter
+from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
@@ -216,7 +216,7 @@ def export(plan: BudgetConfig, latest: Callable[[], Standing | None], stack: Exi
     if plan.prometheus is None:
         return
     try:
-        from autocap.reports.prometheus.budget import BudgetExporter
+        from autocap.reports.prometheus.exporter import BudgetExporter
     except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autocap.plugins.fleet.budget import calling, words
 from autocap.plugins.fleet.budget.client import known_of
 from autocap.wire.json_lines import BadMessage
-from tests.session.test_ceiling import CURVE
+from tests.session.test_pricing import CURVE
 
 KNOWN = words.Known(caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,))
 REQUESTS: list[words.Request] = [

@@ -15,8 +15,10 @@ from autocap.plugins.fleet.cli.device_nodes import heard
 from autocap.plugins.fleet.nodes.channel import EngineJob
 from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Message, Word
 from autocap.testing.nvml import FileBoard, Limits, environment, machine
-from tests.cli.test_cli import Cli
-from tests.cli.test_devices_command import cli  # noqa: F401 - a fixture
+from tests.cli.test_cli import (
+    Cli,
+    cli,  # noqa: F401 - a fixture
+)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
 from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSampler
 from autocap.plugins.fleet.nodes.protocol import Do, Done, Failed, Fault, Lost, Message, Settle, Target
 from autocap.records import CapRange, Sample
-from autocap.session.caps import common_range
+from autocap.session.search_space import common_range
 from bench.cluster.network import Network, VirtualAgent
 from tests.plugins.fleet.nodes.world import World
 

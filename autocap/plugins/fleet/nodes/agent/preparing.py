@@ -69,7 +69,7 @@ class NodeJob:
 
     def found(self) -> Found:
         """As the controller is told of it."""
-        from autocap.session.caps import limits_found
+        from autocap.session.search_space import limits_found
 
         original_w = limits_found(self.device) if self.guardian is None else self.guardian.original_w
         return Found.of(self.device, original_w, self.way, self.meter)

@@ -1,12 +1,16 @@
-"""What the search for a cap took of a run, by the run's own totals."""
+"""What a whole run costs by a metric, by which metrics runs are not compared, and what the search for a cap took of a
+run, by the run's own totals."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from autocap import events
+from autocap.errors import UsageError
 from autocap.events import Event, State
-from autocap.plugins.recur.searching import Searching
+from autocap.metrics import Metric
+from autocap.plugins.recur.meter import Searching
+from autocap.plugins.recur.record import Spent, cost, require_metric
 
 ITERATION_S, ITERATION_J = 0.5, 50.0  # while a cap is held
 
@@ -80,3 +84,13 @@ def test_where_a_proxy_stands_for_the_iterations_nobody_knows() -> None:
         if not isinstance(event, events.ProgressFound):
             searching.event(event)
     assert searching.spent is None
+
+
+def test_a_price_counts_by_the_whole_run_and_not_where_it_moves() -> None:
+    fixed = Metric(name="cost", energy_price=0.36, hour_price=1.8)
+    require_metric(fixed)
+    assert cost(Spent(energy_j=1e6, time_s=1000.0, devices=2, most_w=500.0), fixed) == pytest.approx(0.1 + 1.0)
+    with pytest.raises(UsageError, match="give --energy-price a number"):
+        require_metric(Metric(name="cost", hour_price=1.8, moving=True))
+    with pytest.raises(UsageError, match="has no sum over a run"):
+        require_metric(Metric(name="carbon", carbon_price=100.0, hour_price=1.8, moving=True))

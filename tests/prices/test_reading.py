@@ -1,14 +1,18 @@
-"""When a source is read again, and what is said of it."""
+"""When a source is read again, in a process beside the session, and what is said of it."""
 
-from collections.abc import Callable
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from autocap.events.quote import PRICE
+from autocap.events.quote import CARBON, PRICE
 from autocap.job.supervised import CommandFailed, output_of
+from autocap.session.prices.reading import Feed, Said, Stamp, Watched
 from autocap.session.prices.series import Series, SourceRefused
-from autocap.session.prices.watching import Said, Stamp, Watched
+from tests.doubles.jobs import children
 
 START_S = 1_700_000_000.0
 FLAT = Series(kind=PRICE, currency="EUR", steps=((START_S, 0.1),), until_s=START_S + 1e6)
@@ -93,3 +97,50 @@ def test_a_command_that_hangs_or_fails_is_told_in_a_sentence_and_ended(command: 
 
 def test_what_a_command_has_left_running_is_not_waited_for(tmp_path: Path) -> None:
     assert output_of("echo rows; sleep 100 &", within_s=20.0, most_bytes=1 << 20) == b"rows\n"
+
+
+def heard(feed: Feed, enough: Callable[[list[Said]], bool]) -> list[Said]:
+    """What it says until that is enough, within a minute."""
+    found, deadline_s = list[Said](), time.monotonic() + 60
+    while not enough(found):
+        assert time.monotonic() < deadline_s, f"waited in vain, heard {found}"
+        found += feed.news()
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def feed(others: set[int], tmp_path: Path) -> Iterator[Feed]:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("time,EUR/MWh\n2020-01-01T00:00Z,120\n2120-01-01T00:00Z,80\n")
+    made = Feed({PRICE: f"file:{rows}", CARBON: "command:sleep 1000"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def others() -> set[int]:
+    """What earlier tests have left."""
+    return children()
+
+
+def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(feed: Feed, others: set[int]) -> None:
+    before = children() - others
+    (said,) = heard(feed, bool)
+    assert said.series is not None
+    assert (said.kind, said.series.currency) == (PRICE, "EUR")
+    assert [value for _, value in said.series.steps] == [0.12, 0.08]
+    assert children() >= before  # the hanging command's among them
+    feed.close()
+    assert before
+    assert children().isdisjoint(before)
+
+
+def test_a_reader_that_is_killed_is_missed_once(feed: Feed, others: set[int]) -> None:
+    heard(feed, bool)
+    for pid in sorted(children() - others):  # the reader before what it has started
+        os.kill(pid, signal.SIGKILL)
+    lost = heard(feed, lambda found: len(found) >= 2)
+    assert {said.kind for said in lost} == {PRICE, CARBON}
+    assert {said.trouble for said in lost} == {"the process that reads prices has ended"}
+    assert feed.news() == []
