@@ -21,7 +21,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -230,7 +230,14 @@ def main(argv: Sequence[str]) -> int:
         if given.job is not None and (why := why_not(given.job)) is not None:
             print(why, file=sys.stderr, flush=True)
             return 1
-        asyncio.run(_as_told(given, out))
+        if not given.agent:
+            write_whole(out, _first(offering()))
+        elif given.on:
+            asyncio.run(_carry_to(given.on, given.agent, out))
+        else:
+            is_named = given.driver_pid is not None or given.job is not None
+            look = (lambda: job_of(given.driver_pid, given.job)) if is_named else all_nodes
+            asyncio.run(_carry(given.agent, out, look))
     except RayError as error:
         print(f"Ray says: {_first_line(error)}", file=sys.stderr, flush=True)
         return 1
@@ -251,18 +258,6 @@ def _connect(address: str, *, again: bool) -> bool:
         if not again or _has_ended():
             return False
         time.sleep(_CONNECT_EVERY_S)
-
-
-def _as_told(given: argparse.Namespace, out: int) -> Coroutine[None, None, None]:
-    if not given.agent:
-        return _tell(out)
-    if given.on:
-        return _carry_to(given.on, given.agent, out)
-    return _carry(given.agent, out, lambda: _nodes(given.driver_pid, given.job))
-
-
-def _nodes(driver: int | None, name: str | None) -> RayJob | None:
-    return all_nodes() if driver is None and name is None else job_of(driver, name)
 
 
 async def _job(look: Callable[[], RayJob | None]) -> RayJob | None:
@@ -320,10 +315,6 @@ async def _join(ends: Ends, relay: Relay, number: int, name: str) -> None:
         relay.add(number, await ends.take_one(there[0], number, name))
     except RayError as error:
         relay.lost(number, f"Ray says: {_first_line(error)}")
-
-
-async def _tell(out: int) -> None:
-    write_whole(out, _first(offering()))
 
 
 def _first(job: RayJob) -> bytes:
