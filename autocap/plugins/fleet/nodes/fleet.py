@@ -325,7 +325,9 @@ class Fleet:
             case Hello():
                 agent.greet(message, self._here, self._clock.origin_s)
             case Found():
-                self._keep(agent, message)
+                agent.found = agent.found or message
+                if (every := self.found) is not None and self.joiner is None:
+                    self.joiner = Joiner([len(each.gpus) for each in every])
             case Rows(first=first, rows=rows, put_backs=put_backs):
                 self._note_put_backs(agent, put_backs)
                 if self.joiner is not None and agent.offset.is_known:
@@ -353,9 +355,3 @@ class Fleet:
     def _note_put_backs(self, agent: Agent, put_backs: int) -> None:
         if put_backs > agent.put_backs:
             agent.put_backs, self._put_back = put_backs, True
-
-    def _keep(self, agent: Agent, found: Found) -> None:
-        agent.found = agent.found or found
-        every = self.found
-        if every is not None and self.joiner is None:
-            self.joiner = Joiner([len(each.gpus) for each in every])
