@@ -128,7 +128,7 @@ class Parts(Orders):
         jobs = [(one.name, job) for one in there for job in self.books[one.name].jobs]
         targets_w = {one.name: self.books[one.name].fixed_w for one in there}
         gone_w = sum(one.charged_w for one in self if one.lost_s is not None)
-        left_w = self._budget_w - self._reserved_w - gone_w - sum(targets_w.values())
+        left_w = self.budget_w - self._reserved_w - gone_w - sum(targets_w.values())
         if jobs:
             curves = Curves.of([curve_of(job) for _, job in jobs])
             held_w = np.array([self._caps_w.get((node, job.at.name), np.nan) for node, job in jobs])
@@ -263,7 +263,7 @@ class Chronicle:
             self._reserved_w = reserved_w
             yield budget.BudgetReserved(t_s=t_s, reserved_w=reserved_w)
         for node, books in parts.books.items():
-            free_w = _free_w(books)
+            free_w = max(0.0, books.fixed_w - books.reserved_w)  # the caps of its devices that no job has
             if abs(self._free_w.get(node, 0.0) - free_w) > _NEAR_W:
                 self._free_w[node] = free_w
                 yield budget.CapGranted(t_s=t_s, name=f"{node}: no job", cap_w=free_w)
@@ -278,8 +278,3 @@ class Chronicle:
                 del self._lowering[name]
                 if parts.is_heard(name):
                     yield budget.CapLowered(t_s=t_s, name=name, cap_w=part_w, after_s=t_s - since_s)
-
-
-def _free_w(books: Books) -> float:
-    """The caps of its devices that no job has."""
-    return max(0.0, books.fixed_w - books.reserved_w)
