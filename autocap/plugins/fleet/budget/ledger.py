@@ -113,7 +113,7 @@ class Ledger(Orders):
         return super().decide(t_s)
 
     def _share(self, t_s: float) -> None:
-        there, budget_w = list(self), self._budget_w - self._reserved_w
+        there, budget_w = list(self), self.budget_w - self._reserved_w
         if not there:
             return
         curves = Curves.of([one.wanted() for one in there])

@@ -104,7 +104,7 @@ class Orders(ABC):
     """
 
     def __init__(self, budget_w: float, *, policy: Policy) -> None:
-        self._budget_w, self._reserved_w, self._policy = budget_w, 0.0, policy
+        self.budget_w, self._reserved_w, self._policy = budget_w, 0.0, policy
         self._accounts: dict[str, Account] = {}
         self._shared_s = -np.inf
         self._stale = self._urgent = False
@@ -115,13 +115,9 @@ class Orders(ABC):
         """Give all who are heard of a target."""
 
     @property
-    def budget_w(self) -> float:
-        return self._budget_w
-
-    @property
     def room_w(self) -> float:
         """What is left of the budget; below 0 while it is exceeded, watts."""
-        return self._budget_w - self._reserved_w - sum(one.charged_w for one in self._accounts.values())
+        return self.budget_w - self._reserved_w - sum(one.charged_w for one in self._accounts.values())
 
     @property
     def least_w(self) -> float:
@@ -160,8 +156,8 @@ class Orders(ABC):
 
     def budget(self, t_s: float, watts: float) -> None:
         """From now on there are so many."""
-        if watts != self._budget_w:
-            self._budget_w, self._stale, self._urgent = watts, True, True
+        if watts != self.budget_w:
+            self.budget_w, self._stale, self._urgent = watts, True, True
 
     def reserve(self, watts: float) -> None:
         """For what is no job, such as the machines themselves, and for the sensors' errors."""
@@ -186,7 +182,7 @@ class Orders(ABC):
             self._shared_s, self._stale, self._urgent = t_s, False, False
             self._share(t_s)
         orders = (*self._lower(t_s), *self._raise(t_s), *self._again(t_s))
-        short_w = self.least_w - self._budget_w
+        short_w = self.least_w - self.budget_w
         if short_w <= ROUNDING_W:
             return Decision(orders=orders)
         return Decision(orders=orders, short_w=short_w, pause=self._to_pause(short_w))

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from autocap import __version__
 from autocap.errors import AutocapError, UsageError
@@ -19,26 +18,17 @@ from autocap.plugins.fleet.config import BudgetConfig, Policy
 from autocap.plugins.fleet.events import BudgetStarted
 from autocap.plugins.fleet.manager.supervising import STATE, BudgetState, load
 from autocap.plugins.fleet.openadr.events import Span, coming, holding
-from autocap.plugins.fleet.openadr.source import VtnSource, find_credentials
-from autocap.plugins.fleet.openadr.vtn import Feed, Said
+from autocap.plugins.fleet.openadr.source import find_credentials
+from autocap.plugins.fleet.openadr.vtn import Feed
 
 NO_SCHEDULE = "SIGHUP has a schedule read again, and there is none; start with --schedule"
 _MOST_KEPT = 48  # spans of events, for another manager
 
 
-class Heard(Protocol):
-    """Who hears a VTN, as `Feed` does."""
-
-    @property
-    def source(self) -> VtnSource: ...
-
-    def news(self) -> list[Said]: ...
-
-
 class Demand:
     """feed: hears the VTN. spans: those that an earlier manager knew. warn: takes a sentence."""
 
-    def __init__(self, feed: Heard, spans: tuple[Span, ...], warn: Callable[[str], None]) -> None:
+    def __init__(self, feed: Feed, spans: tuple[Span, ...], warn: Callable[[str], None]) -> None:
         self._feed, self.spans, self._warn = feed, spans, warn
         self._server = feed.source.server
         self._trouble = ""

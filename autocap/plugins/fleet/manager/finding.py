@@ -93,17 +93,13 @@ def jobs_of(listings: Mapping[str, Sequence[int]], group_of: Callable[[int], int
     uuids: dict[int | str, list[str]] = {}
     for uuid, key in groups.items():
         uuids.setdefault(job_of(key), []).append(uuid)
-    return [
-        _job([(group, its) for group, its in pids.items() if job_of(group) == job], its_uuids)
-        for job, its_uuids in uuids.items()
-    ]
-
-
-def _job(groups: Sequence[tuple[int | str, set[int]]], uuids: Sequence[str]) -> FoundJob:
-    """groups: each with its processes."""
-    pids = frozenset(pid for _, its in groups for pid in its)
-    whole = frozenset(group for group, _ in groups if isinstance(group, int))
-    return FoundJob(pid=min(pids, default=None), uuids=tuple(uuids), pids=pids, groups=whole)
+    jobs = []
+    for job, its_uuids in uuids.items():
+        its = {group for group in pids if job_of(group) == job}
+        all_pids = frozenset(pid for group in its for pid in pids[group])
+        whole = frozenset(group for group in its if isinstance(group, int))
+        jobs.append(FoundJob(pid=min(all_pids, default=None), uuids=tuple(its_uuids), pids=all_pids, groups=whole))
+    return jobs
 
 
 def _program(pid: int) -> str:

@@ -51,18 +51,24 @@ class Reception(Server[Tenant]):
 
     def __init__(self, listener: socket.socket, control: Control, now: Callable[[], float]) -> None:
         super().__init__(listener, words=_WORDS, most_bytes=words.MOST_BYTES, at_once=_AT_ONCE, now=now, told=_told)
-        self._control = control
         self._answers: dict[type[words.Request], Callable[[Client, Any], words.Answer]] = {
-            words.Change: self._change,
-            words.Weigh: self._weigh,
-            words.Ask: lambda visitor, request: self._control.standing(),
-            words.End: self._end,
+            words.Change: lambda visitor, asked: self._done(
+                visitor, words.Code.BAD_MESSAGE, partial(control.change, asked.watts, asked.policy)
+            ),
+            words.Weigh: lambda visitor, asked: self._done(
+                visitor, words.Code.BAD_MESSAGE, partial(control.weigh, asked.pid, asked.weight)
+            ),
+            words.Ask: lambda visitor, asked: control.standing(),
+            words.End: lambda visitor, asked: self._done(visitor, words.Code.NOT_ALLOWED, control.end),
         }
 
     def _answered(self, visitor: Client, line: bytes) -> bytes:
         id, request = words.decode_request(line)
         try:
-            return words.encode_answer(id, self._asked(visitor, request))
+            answer = self._answers.get(type(request))
+            if answer is None:
+                raise refused(words.Code.NO_LEASE, "nothing is lent here; a tuner registers with its node's manager")
+            return words.encode_answer(id, answer(visitor, request))
         except Refused as error:
             return words.encode_answer(id, error.refusal)
 
@@ -71,22 +77,7 @@ class Reception(Server[Tenant]):
             error.id, words.Refusal(code=words.Code.BAD_MESSAGE, text=f"not understood: {error}")
         )
 
-    def _asked(self, visitor: Client, request: words.Request) -> words.Answer:
-        answer = self._answers.get(type(request))
-        if answer is None:
-            raise refused(words.Code.NO_LEASE, "nothing is lent here; a tuner registers with its node's manager")
-        return answer(visitor, request)
-
     # The requests.
-
-    def _change(self, visitor: Client, request: words.Change) -> words.Done:
-        return self._done(visitor, words.Code.BAD_MESSAGE, partial(self._control.change, request.watts, request.policy))
-
-    def _weigh(self, visitor: Client, request: words.Weigh) -> words.Done:
-        return self._done(visitor, words.Code.BAD_MESSAGE, partial(self._control.weigh, request.pid, request.weight))
-
-    def _end(self, visitor: Client, request: words.End) -> words.Done:
-        return self._done(visitor, words.Code.NOT_ALLOWED, self._control.end)
 
     def _done(self, visitor: Client, otherwise: words.Code, act: Callable[[str], None]) -> words.Done:
         """Do what only the owner may ask for. act: is told who wants it."""

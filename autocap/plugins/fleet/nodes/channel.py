@@ -79,6 +79,7 @@ class Channel:
 
     argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
     `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
+    After that `job` says whose agents these are, and `pid` is that of the child and of its session.
     begun: is given the child's PID once an agent has spoken. ending: the signals that a child which does not end with
     its input gets from then on, one after the other; before, SIGTERM and SIGKILL.
     Raises EngineUnavailable where it cannot be started.
@@ -97,7 +98,7 @@ class Channel:
         self._name, self._told = os.path.basename(argv[0]), told
         self._begun: Callable[[int], None] | None = begun
         self._signals = ending
-        self._job: EngineJob | None = None
+        self.job: EngineJob | None = None
         self._living: set[int] = set()
         if job is not None:
             self._join(job)
@@ -121,13 +122,8 @@ class Channel:
         self._in, self._out, self._err = process.stdin, process.stdout, process.stderr
         self._child = LineStream(self._out.fileno(), self._in.fileno(), MOST_BYTES)
         self._errors = LineStream(self._err.fileno(), None, MOST_BYTES)
-        self._process = process
+        self._process, self.pid = process, process.pid
         self._ending: Thread | None = None
-
-    @property
-    def pid(self) -> int:
-        """Of the child, and of its session."""
-        return self._process.pid
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -139,11 +135,6 @@ class Channel:
         """Those on which something may be heard still."""
         pairs = ((self._out, self._child), (self._err, self._errors))
         return () if self._ending is not None else tuple(pipe.fileno() for pipe, stream in pairs if not stream.ended)
-
-    @property
-    def job(self) -> EngineJob | None:
-        """Whose agents these are; `None` as long as the child looks for it."""
-        return self._job
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         """Say something to some agents, or all. It is left out where the child has not taken what was said before."""
@@ -166,7 +157,7 @@ class Channel:
             heard.extend(self._message(line))
         for line in _read(self._errors):
             heard.extend(self._error(line.decode(errors="replace").strip()))
-        if self._child.ended and self._job is None:
+        if self._child.ended and self.job is None:
             raise EngineUnavailable(" | ".join(self._last_errors) or self._why())
         if self._child.ended:
             heard.extend(self._lost(number, self._why()) for number in sorted(self._living))
@@ -212,11 +203,11 @@ class Channel:
         return self._process.returncode is not None
 
     def _join(self, job: EngineJob) -> None:
-        self._job, self._living = job, set(range(len(job.nodes)))
+        self.job, self._living = job, set(range(len(job.nodes)))
 
     def _message(self, line: bytes) -> list[tuple[int, FromAgent]]:
         """srun cuts a line after 1,024 bytes and labels each part; no beginning of a message is a message."""
-        if self._job is None and line.startswith(_JOB):
+        if self.job is None and line.startswith(_JOB):
             said_of = json.loads(line.removeprefix(_JOB))
             self._join(EngineJob(id=said_of["id"], nodes=tuple(said_of["nodes"])))
             return []

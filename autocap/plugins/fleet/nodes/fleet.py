@@ -64,6 +64,9 @@ class Fleet:
 
     interval_s, counted: of `Word`; set them as they change. over: why the agents were ended; from then on nothing is
     said to them or heard of them. guarded: whether limits are set, so that they have to be set again after a silence.
+    unheard: agents that have said nothing for so long that their limits are put back by themselves, and may yet be
+    heard again; none before the first sample. was_put_back: whether an agent has put its limits back, until who guards
+    them has taken that up.
     """
 
     def __init__(
@@ -86,8 +89,8 @@ class Fleet:
         self._words: dict[int, float] = {}
         self._last_word: tuple[float, bool] | None = None
         self._next_word_s = self._tended_s = now_s
-        self._put_back = self.guarded = False
-        self._unheard: dict[int, float] = {}  # when each had last said anything
+        self.was_put_back = self.guarded = False
+        self.unheard: dict[int, float] = {}  # when each had last said anything
         self._notes = Notes()
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
@@ -164,16 +167,10 @@ class Fleet:
             if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > times.NODE_SILENT_S
         )
 
-    @property
-    def unheard(self) -> frozenset[int]:
-        """Agents that have said nothing for so long that their limits are put back by themselves, and may yet be heard
-        again; none before the first sample."""
-        return frozenset(self._unheard)
-
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Hold these for unheard, until they say something."""
         for number in numbers:
-            self._unheard.setdefault(number, self.agents[number].said_s)
+            self.unheard.setdefault(number, self.agents[number].said_s)
 
     def tend(self) -> None:
         """Take in what was said, and say a word where it is time to."""
@@ -243,20 +240,6 @@ class Fleet:
         """Seconds on the run's clock."""
         return self._clock.now()
 
-    @property
-    def was_put_back(self) -> bool:
-        """What `take_put_back` would say."""
-        return self._put_back
-
-    def ask_again(self) -> None:
-        """As if an agent had put its limits back: caps are to be set once more."""
-        self._put_back = True
-
-    def take_put_back(self) -> bool:
-        """Whether an agent has put its limits back since this was asked last."""
-        found, self._put_back = self._put_back, False
-        return found
-
     def note(self, text: str) -> None:
         """Let the user know."""
         self._notes.add(text)
@@ -281,11 +264,11 @@ class Fleet:
                 for agent in self.agents
                 if agent.gone is None and agent.ended_s is None and self._silence_s(agent) > times.STALLED_S
             )
-        for number, said_s in list(self._unheard.items()):
+        for number, said_s in list(self.unheard.items()):
             agent = self.agents[number]
             if agent.said_s > said_s or agent.gone is not None:
-                del self._unheard[number]
-                self._put_back |= self.guarded and not self._unheard
+                del self.unheard[number]
+                self.was_put_back |= self.guarded and not self.unheard
                 self._notes.add(
                     f"{agent.name}: nothing was heard from its agent for {agent.said_s - said_s:.1f} s"
                     + ("; the limits of all nodes were put back meanwhile" if self.guarded else "")
@@ -325,7 +308,9 @@ class Fleet:
             case Hello():
                 agent.greet(message, self._here, self._clock.origin_s)
             case Found():
-                self._keep(agent, message)
+                agent.found = agent.found or message
+                if (every := self.found) is not None and self.joiner is None:
+                    self.joiner = Joiner([len(each.gpus) for each in every])
             case Rows(first=first, rows=rows, put_backs=put_backs):
                 self._note_put_backs(agent, put_backs)
                 if self.joiner is not None and agent.offset.is_known:
@@ -352,10 +337,4 @@ class Fleet:
 
     def _note_put_backs(self, agent: Agent, put_backs: int) -> None:
         if put_backs > agent.put_backs:
-            agent.put_backs, self._put_back = put_backs, True
-
-    def _keep(self, agent: Agent, found: Found) -> None:
-        agent.found = agent.found or found
-        every = self.found
-        if every is not None and self.joiner is None:
-            self.joiner = Joiner([len(each.gpus) for each in every])
+            agent.put_backs, self.was_put_back = put_backs, True

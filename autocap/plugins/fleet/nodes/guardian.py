@@ -99,7 +99,7 @@ class ClusterGuardian(PeerGuardian):
         self._pause()
         if self._is_paused:
             return False
-        self._put_back = self._fleet.take_put_back()
+        self._put_back, self._fleet.was_put_back = self._fleet.was_put_back, False
         return True
 
     def restore(self) -> tuple[Restored, ...]:
@@ -173,7 +173,7 @@ class ClusterGuardian(PeerGuardian):
             "again"
         )
         fleet.do(Deed.RESTORE, to=fleet.reachable)
-        fleet.ask_again()
+        fleet.was_put_back = True  # as if: caps are to be set once more
         return True
 
 

@@ -129,7 +129,7 @@ class ClusterDevice(Tunable):
             settle_s=max(found.sensor.settle_s for found in every) + _ACROSS_S,
             counter_s=max(counters_s) if len(counters_s) == len(every) else None,
         )
-        self._readings = tuple(
+        self.readings = tuple(
             Reading(t_s=fleet.now(), power_w=None, requested_w=limit_w)
             for found in every
             for limit_w in found.original_w
@@ -137,11 +137,7 @@ class ClusterDevice(Tunable):
 
     def read(self) -> tuple[Reading, ...]:
         """As in the latest sample."""
-        return self._readings
-
-    def take(self, sample: Sample) -> None:
-        """The latest sample."""
-        self._readings = sample.readings
+        return self.readings
 
     def notes(self) -> tuple[str, ...]:
         """Of all agents, with the node's name."""
@@ -248,7 +244,7 @@ class ClusterSampler:
             self._was_paused = False
             fleet.joiner.drop_before(fleet.now())
         while (sample := fleet.joiner.next(fleet.silent)) is not None:
-            self._device.take(sample)
+            self._device.readings = sample.readings
             yield self._with_steps(sample)
         fleet.interval_s = self._pace()  # what was decided on is to be seen at once
 

@@ -21,7 +21,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -125,17 +125,13 @@ class Relay:
     its group waiting is called alone, as the others do not depend on it."""
 
     def __init__(self, actors: Mapping[int, Any], out: int, *, apart: bool = False) -> None:
-        self._actors, self._out, self._apart = dict(actors), out, apart
+        self.actors, self._out, self._apart = dict(actors), out, apart
         self._given: dict[int, set[int]] = {}  # of which others each group's first has the actors
         self._said_lost: set[int] = set()
         self._controller = LineStream(0, None, _MOST_BYTES)
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
-
-    def add(self, number: int, actor: Any) -> None:
-        """Speak to that node as well from now on."""
-        self._actors[number] = actor
 
     def read(self) -> None:
         """Take what stands on our standard input."""
@@ -162,7 +158,7 @@ class Relay:
                 call.add_done_callback(self._calls.discard)
 
     def _groups(self) -> Iterator[list[int]]:
-        living, now_s = sorted(set(self._actors) - self._said_lost), time.monotonic()
+        living, now_s = sorted(set(self.actors) - self._said_lost), time.monotonic()
         late = {one for one in living if self._apart and now_s > min(self._in_flight.get(one) or [now_s]) + RAY_LATE_S}
         prompt = [one for one in living if one not in late]
         for start in range(0, len(prompt), GROUP):
@@ -172,12 +168,12 @@ class Relay:
     async def _call(self, group: list[int], lines: bytes, answers: int) -> None:
         first = group[0]
         has = self._given.setdefault(first, set())
-        others = [(number, None if number in has else self._actors[number]) for number in group[1:]]
+        others = [(number, None if number in has else self.actors[number]) for number in group[1:]]
         has.update(group[1:])
         calls, began_s = self._in_flight.setdefault(first, []), time.monotonic()
         calls.append(began_s)
         try:
-            said: ray_actor.Said = await self._actors[first].exchange.remote(lines, answers, others)
+            said: ray_actor.Said = await self.actors[first].exchange.remote(lines, answers, others)
         except RayError as error:
             self.lost(first, f"Ray says: {_first_line(error)}")
             return
@@ -197,7 +193,7 @@ class Relay:
                 for line in await asyncio.wait_for(actor.leave.remote(), within_s):
                     self._say(number, line)
 
-        await asyncio.gather(*(one(number, actor) for number, actor in self._actors.items()))
+        await asyncio.gather(*(one(number, actor) for number, actor in self.actors.items()))
 
     def lost(self, number: int, why: str) -> None:
         """Say that nobody is there, once."""
@@ -230,7 +226,14 @@ def main(argv: Sequence[str]) -> int:
         if given.job is not None and (why := why_not(given.job)) is not None:
             print(why, file=sys.stderr, flush=True)
             return 1
-        asyncio.run(_as_told(given, out))
+        if not given.agent:
+            write_whole(out, _first(offering()))
+        elif given.on:
+            asyncio.run(_carry_to(given.on, given.agent, out))
+        else:
+            is_named = given.driver_pid is not None or given.job is not None
+            look = (lambda: job_of(given.driver_pid, given.job)) if is_named else all_nodes
+            asyncio.run(_carry(given.agent, out, look))
     except RayError as error:
         print(f"Ray says: {_first_line(error)}", file=sys.stderr, flush=True)
         return 1
@@ -251,18 +254,6 @@ def _connect(address: str, *, again: bool) -> bool:
         if not again or _has_ended():
             return False
         time.sleep(_CONNECT_EVERY_S)
-
-
-def _as_told(given: argparse.Namespace, out: int) -> Coroutine[None, None, None]:
-    if not given.agent:
-        return _tell(out)
-    if given.on:
-        return _carry_to(given.on, given.agent, out)
-    return _carry(given.agent, out, lambda: _nodes(given.driver_pid, given.job))
-
-
-def _nodes(driver: int | None, name: str | None) -> RayJob | None:
-    return all_nodes() if driver is None and name is None else job_of(driver, name)
 
 
 async def _job(look: Callable[[], RayJob | None]) -> RayJob | None:
@@ -317,13 +308,9 @@ async def _join(ends: Ends, relay: Relay, number: int, name: str) -> None:
         relay.lost(number, f"Ray has {len(there) or 'no'} nodes of that name")
         return
     try:
-        relay.add(number, await ends.take_one(there[0], number, name))
+        relay.actors[number] = await ends.take_one(there[0], number, name)
     except RayError as error:
         relay.lost(number, f"Ray says: {_first_line(error)}")
-
-
-async def _tell(out: int) -> None:
-    write_whole(out, _first(offering()))
 
 
 def _first(job: RayJob) -> bytes:

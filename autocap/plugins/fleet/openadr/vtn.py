@@ -240,12 +240,9 @@ class Watched:
         targets = frozenset(self._source.targets)
         context = Context(wall_s=wall_s, seed=self._seed, targets=targets, programs=self._answer.programs)
         read = read_events(self._answer.events, context)
-        notes = (*read.refused, *([self._more] if self._answer.more else []))
+        more = f"{self._source.server} has more events than are read; name a program with --openadr-program"
+        notes = (*read.refused, *([more] if self._answer.more else []))
         return Said(spans=read.spans, trouble=trouble, notes=tuple(self._new(notes)))
-
-    @property
-    def _more(self) -> str:
-        return f"{self._source.server} has more events than are read; name a program with --openadr-program"
 
     def _new(self, notes: tuple[str, ...]) -> list[str]:
         """Those that were not told yet, and not too many in all."""

@@ -327,7 +327,9 @@ def _picture(found: BudgetHistory, samples: Samples) -> Picture:
     """Power against the budget over time, and each job's slowdown."""
     end_s = max([found.end_s, *samples.t_s[-1:]])
     x = Axis(label="time, s", low=0.0, high=max(end_s, 1.0))
-    budget = _stepped("budget less what is reserved", Style(colour=Colour.VERMILION, width=2.0), _allowed(found, end_s))
+    times_s = sorted({t_s for t_s, _ in (*found.steps, *found.reserved)} | {end_s})
+    allowed = list(zip(times_s, map(float, found.allowed_w(np.array(times_s))), strict=True))
+    budget = _stepped("budget less what is reserved", Style(colour=Colour.VERMILION, width=2.0), allowed)
     charged = _stepped(
         "caps granted", Style(colour=Colour.MUTED, dash=(5, 2)), [*found.charged, *_last(found.charged, end_s)]
     )
@@ -347,11 +349,6 @@ def _picture(found: BudgetHistory, samples: Samples) -> Picture:
         panels=(power, slowdown),
         one_x=True,
     )
-
-
-def _allowed(found: BudgetHistory, end_s: float) -> list[tuple[float, float]]:
-    times_s = sorted({t_s for t_s, _ in (*found.steps, *found.reserved)} | {end_s})
-    return list(zip(times_s, map(float, found.allowed_w(np.array(times_s))), strict=True))
 
 
 def _last(steps: Sequence[tuple[float, float]], end_s: float) -> list[tuple[float, float]]:

@@ -53,7 +53,7 @@ class Line:
 class Nodes:
     """reach: starts a node's end on each of some nodes, numbered in this order. names: of all. gone: why each that is
     has left. found: the devices of each. notes: sentences for the user, taken
-    by whoever reads them."""
+    by whoever reads them. next_s: when the next word is due."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Nodes:
         self._reach, self.names, self._parts, self._now, self._pause = reach, tuple(names), parts, now, pause
         self._lines: list[Line] = []
         self._left: list[Line] = []
-        self._numbers, self._next_word_s = count(1), now()
+        self._numbers, self.next_s = count(1), now()
         self._next_open_s, self._wait_s = now(), REOPEN_S
         self.policy = Policy.FAIR
         self.gone: dict[str, str] = {}
@@ -81,11 +81,6 @@ class Nodes:
     def descriptors(self) -> tuple[int, ...]:
         """Those on which a node may be heard."""
         return tuple(fd for line in self._lines for fd in line.channel.descriptors)
-
-    @property
-    def next_s(self) -> float:
-        """When the next word is due."""
-        return self._next_word_s
 
     @property
     def are_all_there(self) -> bool:
@@ -117,13 +112,13 @@ class Nodes:
                     line.heard_s = self._now()
                     self._take(line, line.names[number], message)
             self._give_up(line)
-        if self._now() >= self._next_word_s:
+        if self._now() >= self.next_s:
             self.say()
 
     def say(self) -> None:
         """Tell all nodes their parts, and that we live."""
         now_s = self._now()
-        self._next_word_s = now_s + WORD_S
+        self.next_s = now_s + WORD_S
         for line in self._lines:
             number = next(self._numbers)
             line.words[number] = now_s

@@ -72,7 +72,7 @@ class Parts(Orders):
             account.lost_s, self._stale = None, True
         if account.order is None:
             account.standing_w = max(account.ordered_w, books.may_w)
-        elif account.order.serial == books.serial and _fits(books.may_w, account.ordered_w):
+        elif account.order.serial == books.serial and books.may_w <= account.ordered_w + ROUNDING_W:
             self.confirm(name, books.serial)
         else:
             account.standing_w = max(account.standing_w, books.may_w)
@@ -128,7 +128,7 @@ class Parts(Orders):
         jobs = [(one.name, job) for one in there for job in self.books[one.name].jobs]
         targets_w = {one.name: self.books[one.name].fixed_w for one in there}
         gone_w = sum(one.charged_w for one in self if one.lost_s is not None)
-        left_w = self._budget_w - self._reserved_w - gone_w - sum(targets_w.values())
+        left_w = self.budget_w - self._reserved_w - gone_w - sum(targets_w.values())
         if jobs:
             curves = Curves.of([curve_of(job) for _, job in jobs])
             held_w = np.array([self._caps_w.get((node, job.at.name), np.nan) for node, job in jobs])
@@ -203,10 +203,6 @@ def _floor(floor_w: float) -> JobCurve:
     return JobCurve(caps_w=np.array([max(floor_w, ROUNDING_W)]), slowdown=np.zeros(1), energy=np.ones(1))
 
 
-def _fits(watts: float, below_w: float) -> bool:
-    return watts <= below_w + ROUNDING_W
-
-
 def _shape(books: Books) -> tuple[object, ...]:
     """What never changes but by somebody's coming, going or failing, or by a user's word."""
     return (
@@ -238,11 +234,8 @@ class Chronicle:
             self._say(event)
         for order in decision.orders:
             if parts[order.name].standing_w > order.cap_w:
-                self._lowering[order.name] = (order.serial, order.cap_w, self._since_s(order.name, order.serial, t_s))
-
-    def _since_s(self, name: str, serial: int, t_s: float) -> float:
-        before = self._lowering.get(name)
-        return before[2] if before is not None and before[0] == serial else t_s
+                serial, _, since_s = self._lowering.get(order.name, (None, 0.0, t_s))
+                self._lowering[order.name] = (order.serial, order.cap_w, since_s if serial == order.serial else t_s)
 
     def _of_jobs(self, t_s: float, parts: Parts) -> Iterator[Event]:
         now = {named(node, job): job.at for node, books in parts.books.items() for job in books.jobs}
@@ -270,7 +263,7 @@ class Chronicle:
             self._reserved_w = reserved_w
             yield budget.BudgetReserved(t_s=t_s, reserved_w=reserved_w)
         for node, books in parts.books.items():
-            free_w = _free_w(books)
+            free_w = max(0.0, books.fixed_w - books.reserved_w)  # the caps of its devices that no job has
             if abs(self._free_w.get(node, 0.0) - free_w) > _NEAR_W:
                 self._free_w[node] = free_w
                 yield budget.CapGranted(t_s=t_s, name=f"{node}: no job", cap_w=free_w)
@@ -285,8 +278,3 @@ class Chronicle:
                 del self._lowering[name]
                 if parts.is_heard(name):
                     yield budget.CapLowered(t_s=t_s, name=name, cap_w=part_w, after_s=t_s - since_s)
-
-
-def _free_w(books: Books) -> float:
-    """The caps of its devices that no job has."""
-    return max(0.0, books.fixed_w - books.reserved_w)

@@ -216,10 +216,17 @@ def test_a_connection_that_is_of_no_use_is_closed(meeting: Meeting) -> None:
     tuner.ask(words.Set(watts=(110.0,)), words.Done)
 
 
-def test_a_guardian_begins_with_the_limits_found_below_its_ceiling(meeting: Meeting) -> None:
+def test_a_guardian_begins_with_the_limits_found_below_its_ceiling_and_hears_at_a_beat_that_it_falls(
+    meeting: Meeting,
+) -> None:
     with guardian(meeting, 0, 1) as held:
         assert held.original_w == (260.0, 260.0)
         assert held.ceiling_w is not None
+        assert meeting.stage.limits_w()[:2] == [held.ceiling_w] * 2
+        before_w = held.ceiling_w
+        meeting.caller().ask(words.Change(watts=500.0), words.Done)
+        held.beat()
+        assert held.ceiling_w < before_w
         assert meeting.stage.limits_w()[:2] == [held.ceiling_w] * 2
         held.set_caps((115.0, 115.0))
         assert not held.beat()
@@ -227,15 +234,6 @@ def test_a_guardian_begins_with_the_limits_found_below_its_ceiling(meeting: Meet
         left = held.restore()
         assert [one.final_w for one in left] == [held.ceiling_w] * 2
         assert [(one.restored, one.note) for one in left] == [(None, None)] * 2
-
-
-def test_a_ceiling_that_falls_is_heard_at_a_beat(meeting: Meeting) -> None:
-    with guardian(meeting, 0, 1) as held:
-        before_w = held.ceiling_w
-        meeting.caller().ask(words.Change(watts=450.0), words.Done)
-        held.beat()
-        assert held.ceiling_w < before_w
-        assert meeting.stage.limits_w()[:2] == [held.ceiling_w] * 2
 
 
 def test_a_silent_tuner_hears_that_others_caps_were_set(meeting: Meeting) -> None:

@@ -196,17 +196,19 @@ def test_a_node_whose_cards_take_limits_in_steps_holds_what_they_make_of_ours_an
     assert not any(isinstance(each, Failed) for each in play.said)
 
 
-def test_a_deed_is_done_once_and_answered_each_time(play: Play) -> None:
+def test_a_deed_is_done_once_the_job_is_found_and_answered_each_time(play: Play) -> None:
+    assert play.do(1, Deed.SET, CAPS_W).fault is Fault.GUARD
+    assert play.limits_w == ARRIVALS_W
     begun(play)
-    first = play.do(1, Deed.SET, CAPS_W)
-    assert first == Done(number=1)
+    first = play.do(2, Deed.SET, CAPS_W)
+    assert first == Done(number=2)
     changes = len(play.stand.board.read().changes)
-    assert play.do(1, Deed.SET, CAPS_W) == first
+    assert play.do(2, Deed.SET, CAPS_W) == first
     assert len(play.stand.board.read().changes) == changes
     assert play.limits_w == list(CAPS_W)
     said = len(play.said)
-    play.do(2, Deed.SET, (210.0, 200.0))
-    play.agent.hear(Do(number=1, what=Deed.SET, caps_w=CAPS_W))  # late: neither done nor answered
+    play.do(3, Deed.SET, (210.0, 200.0))
+    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))  # late: neither done nor answered
     assert play.limits_w == [210.0, 200.0]
     assert len(play.said) == said + 1
 
@@ -338,12 +340,6 @@ def test_a_refused_cap_and_a_foreign_limit_are_told_apart(play: Play) -> None:
     assert done.fault is Fault.FOREIGN
     play.do(4, Deed.RESTORE)
     assert play.limits_w == [ARRIVALS_W[0], 180.0]
-
-
-def test_nothing_is_set_before_the_job_is_found(play: Play) -> None:
-    done = play.do(1, Deed.SET, CAPS_W)
-    assert done.fault is Fault.GUARD
-    assert play.limits_w == ARRIVALS_W
 
 
 def test_a_fault_puts_back_and_says_why_last_of_all(play: Play) -> None:

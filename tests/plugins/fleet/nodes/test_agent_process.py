@@ -61,7 +61,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
             node.end()
 
 
-def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) -> None:
+def test_an_agent_finds_measures_sets_whatever_else_it_is_told_and_says_what_it_put_back(stage: Stage) -> None:
     node, controller = stage.capped()
     assert isinstance(controller.said[0], Hello)
     assert controller.said[0].node == "n1"
@@ -70,20 +70,23 @@ def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) ->
     eventually(lambda: sum(len(each.rows) for each in controller.said if isinstance(each, Rows)) >= 20, WAIT_S)
     firsts = [(each.first, len(each.rows)) for each in controller.said if isinstance(each, Rows)]
     assert all(first + many == after for (first, many), (after, _) in pairwise(firsts))
-    controller.tell(Do(number=2, what=Deed.END))
-    eventually(lambda: controller.done(2), WAIT_S)
-    done = controller.done(2)
+    for line in (
+        b"\0\xff garbage\n",
+        b"{}\n",
+        b'{"says":"do","with":{"number":2,"what":"set","caps_w":[1,2]},"to":[5]}\n',
+    ):
+        controller.raw(line)
+    controller.tell(Do(number=3, what=Deed.SET, caps_w=(1.0, 2.0)))
+    eventually(lambda: controller.done(3), WAIT_S)
+    assert "below the 100 W minimum" in controller.done(3).why
+    assert node.is_capped
+    assert not any(isinstance(each, Failed) for each in controller.said)
+    controller.tell(Do(number=4, what=Deed.END))
+    eventually(lambda: controller.done(4), WAIT_S)
+    done = controller.done(4)
     assert done.fault is None
     assert [one.final_w for one in done.restored] == [250.123, 249.001]
     assert all(one.restored for one in done.restored)
-    assert controller.agent.wait(WAIT_S) == 0
-    assert node.is_back
-
-
-def ends_by(signum: signal.Signals, node: Node, controller: Controller) -> None:
-    """A signal ends it, and its limits are back."""
-    assert node.is_capped
-    controller.agent.send_signal(signum)
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back
 
@@ -123,7 +126,9 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint
     controller.agent.send_signal(signal.SIGCONT)
     eventually(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
     eventually(lambda: controller.caps(node), WAIT_S)
-    ends_by(signal.SIGINT, node, controller)
+    controller.agent.send_signal(signal.SIGINT)
+    assert controller.agent.wait(WAIT_S) == 0
+    assert node.is_back
 
 
 def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
@@ -157,24 +162,6 @@ def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -
     controller.silent.set()
     eventually(lambda: node.is_back, WAIT_S)
     assert controller.agent.wait(WAIT_S) == 0
-
-
-def test_garbage_changes_nothing_and_sigterm_ends_it(stage: Stage) -> None:
-    node, controller = stage.capped()
-    for line in (
-        b"\0\xff garbage\n",
-        b"{}\n",
-        b'{"says":"do","with":{"number":2,"what":"set","caps_w":[1,2]},"to":[5]}\n',
-    ):
-        controller.raw(line)
-    controller.tell(Do(number=3, what=Deed.SET, caps_w=(1.0, 2.0)))
-    eventually(lambda: controller.done(3), WAIT_S)
-    done = controller.done(3)
-    assert "below the 100 W minimum" in done.why
-    controller.set(4)
-    eventually(lambda: controller.done(4), WAIT_S)
-    assert not any(isinstance(each, Failed) for each in controller.said)
-    ends_by(signal.SIGTERM, node, controller)
 
 
 def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: Stage) -> None:

@@ -55,20 +55,18 @@ def main(argv: Sequence[str]) -> int:
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(number, clock, outbox.put, lambda begin: _prepared(begin, clock, stack, agent, workers))
+
+        def prepared(begin: Begin) -> "Preparation":
+            from autocap.plugins.fleet.nodes.agent.preparing import Preparation  # who only settles does without
+
+            return Preparation(begin, clock, stack, agent.note, workers)
+
+        agent = Agent(number, clock, outbox.put, prepared)
         threading.Thread(target=_attend, args=(sys.stdin.fileno(), woken, teller), daemon=True).start()
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, signals, clock)
     if not agent.is_alone:
         outbox.deliver(LAST_WORDS_S)
     return 0
-
-
-def _prepared(
-    begin: Begin, clock: Clock, stack: ExitStack, agent: Agent, workers: Sequence[ProcessId]
-) -> "Preparation":
-    from autocap.plugins.fleet.nodes.agent.preparing import Preparation  # who only settles does without
-
-    return Preparation(begin, clock, stack, agent.note, workers)
 
 
 def _attend(stdin: int, woken: int, teller: int) -> None:

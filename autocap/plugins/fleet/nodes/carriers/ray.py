@@ -57,15 +57,11 @@ def find(address: str, environ: Mapping[str, str] = os.environ) -> EngineJob:
                 channel.receive()
                 time.sleep(_LOOK_S)
         except EngineUnavailable as error:
-            raise EngineUnavailable(f"--nodes ray: {_briefly(str(error))}; {_NAME_IT}") from None
+            said = (_LOGGED.sub("", line) for line in str(error).split(" | "))  # again and again
+            raise EngineUnavailable(f"--nodes ray: {' | '.join(dict.fromkeys(said))}; {_NAME_IT}") from None
     if channel.job is None:
         raise EngineUnavailable(f"Ray at {address} has not said within {_FOUND_S:g} s which nodes it has; {_NAME_IT}")
     return channel.job
-
-
-def _briefly(why: str) -> str:
-    """Why a relay has ended, without what Ray says again and again."""
-    return " | ".join(dict.fromkeys(_LOGGED.sub("", line) for line in why.split(" | ")))
 
 
 def command(
