@@ -1,5 +1,6 @@
-"""What packages beside autocap are tested with: suites for pytest, of what every strategy and every device must do, and
-an emulated NVML library (`autocap.testing.nvml`).
+"""What packages beside autocap are tested with: suites for pytest, of what every strategy and every device must do, an
+emulated NVML library (`autocap.testing.nvml`), and a job, its cards and its meter in virtual time
+(`autocap.testing.simulated`).
 
 from autocap.testing import StrategyContract
 
