@@ -61,15 +61,15 @@ class LimitNotPermitted(LimitRefused):
     """The device takes limits, but none from us."""
 
 
-class ActuatorUnavailable(DeviceError):
-    """What --actuator names, or whatever else could set a limit for us, is not there or would not do it."""
+class SetterUnavailable(DeviceError):
+    """What --via names, or whatever else could set a limit for us, is not there or would not do it."""
 
 
-class ActuatorAbsent(ActuatorUnavailable):
+class SetterAbsent(SetterUnavailable):
     """It is not there at all."""
 
 
-class ActuatorDenied(ActuatorUnavailable):
+class SetterDenied(SetterUnavailable):
     """It is there, and whoever administers it, or somebody else's work on the device, says no."""
 
 

@@ -18,7 +18,7 @@ from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
 from autocap.config import values
-from autocap.config.option import taken_words
+from autocap.config.option import RENAMED, taken_words
 from autocap.errors import AutocapError, UsageError
 from autocap.job import registry
 from autocap.text import did_you_mean, note, put
@@ -120,6 +120,8 @@ class Parser(argparse.ArgumentParser):
                 unknown[0].partition("=")[0],
                 [flag for flag in self._option_string_actions if flag[1:2] == "-"],
             )
+            if option[:2] == "--" and option[2:] in RENAMED:
+                self.error(f"{option} is called --{RENAMED[option[2:]]} now; give that instead")
             meant = did_you_mean(option, known) if option[:2] == "--" and option != "--" else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return parsed

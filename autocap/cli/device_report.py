@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autocap.devices.inventory import DescribedDevice, SensorSeen
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceError
+from autocap.errors import DeviceError, SetterAbsent, SetterUnavailable
 from autocap.job import registry
 from autocap.limits.helper.connection import offers_at
 from autocap.limits.helper.protocol import Offer, socket_path
@@ -16,7 +16,7 @@ Budget = Mapping[str, Any]  # as its plug-in says (`inventory` of `autocap.plugi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setter:
-    """name: as --actuator has it, or "budget". settable: whether it could set the limit. why: a sentence. there:
+    """name: as --via has it, or "budget". settable: whether it could set the limit. why: a sentence. there:
     it is at all."""
 
     name: str
@@ -40,12 +40,12 @@ class Setters:
         self.no_helper: Setter | None = None
         try:
             self.offers = offers_at(self.path)
-        except ActuatorUnavailable as error:
+        except SetterUnavailable as error:
             self.no_helper = _no("helper", error)
 
     def of(self, one: DescribedDevice, budget: Budget | None) -> tuple[Setter, ...]:
         """Those of a device: the budget that holds it, which whoever may join gets caps from, and the others in the
-        order in which `--actuator auto` takes them."""
+        order in which `--via auto` takes them."""
         if budget is not None and one.device.uuid in budget["gpus"]:
             why = f"the power budget that runs here (PID {budget['pid']}) gives its caps"
             return (Setter(name="budget", settable=True, why=why), *self._alone(one))
@@ -74,8 +74,8 @@ class Setters:
         return Setter(name="helper", settable=True, why=why)
 
 
-def _no(name: str, error: ActuatorUnavailable) -> Setter:
-    return Setter(name=name, settable=False, why=str(error), there=not isinstance(error, ActuatorAbsent))
+def _no(name: str, error: SetterUnavailable) -> Setter:
+    return Setter(name=name, settable=False, why=str(error), there=not isinstance(error, SetterAbsent))
 
 
 def _zeusd(where: str, address: str) -> Setter:
@@ -84,7 +84,7 @@ def _zeusd(where: str, address: str) -> Setter:
     service = Zeusd.usual()
     try:
         service.require({where: address})
-    except ActuatorUnavailable as error:
+    except SetterUnavailable as error:
         return _no("zeusd", error)
     return Setter(name="zeusd", settable=True, why=f"zeusd at {service.address} sets it")
 

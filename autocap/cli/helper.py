@@ -95,9 +95,9 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.limits import Guardian
     from autocap.limits.fork_server import ForkedWatchdogs
     from autocap.limits.helper.computing import sees_all_processes
-    from autocap.limits.helper.house import House
     from autocap.limits.helper.policy import DROP_INS, PolicyFiles
     from autocap.limits.helper.server import Server, ended_by_signals
+    from autocap.limits.helper.service_state import ServiceState
     from autocap.limits.state_dir import StateDir, default_path
     from autocap.wire import listening
 
@@ -125,9 +125,9 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
         ForkedWatchdogs(tuple(inventories)) as watchdogs,
     ):
         guardian = partial(Guardian, start_watch=watchdogs.start)
-        house = House(inventories=inventories, policy=files, state_dir=state_dir, new_guardian=guardian)
-        house.remark()
-        server = Server(house, listener, state_dir)
+        service_state = ServiceState(inventories=inventories, policy=files, state_dir=state_dir, new_guardian=guardian)
+        service_state.remark()
+        server = Server(service_state, listener, state_dir)
         with ended_by_signals(server):
             server.serve()
         log.info("autocap helper has ended")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from autocap.cli.options import observing
-from autocap.errors import ActuatorUnavailable
+from autocap.errors import SetterUnavailable
 from autocap.job.shared_files import remove_dead
 from autocap.limits import Restored
 from autocap.limits.helper.connection import end_leases_at, leases_at
@@ -68,7 +68,7 @@ def with_leases_ended(settled: Sequence[Settled], *, observe: bool) -> list[Sett
         return list(settled)
     try:
         ended = _foreseen(in_use) if observe else _leases_ended(in_use)
-    except ActuatorUnavailable as error:
+    except SetterUnavailable as error:
         log.debug("no lease was ended: %s", error)
         return list(settled)
     kept = [one for one in settled if one.uuid not in {other.uuid for other in ended}]

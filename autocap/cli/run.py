@@ -21,7 +21,7 @@ from autocap.text import note, put
 
 if TYPE_CHECKING:
     from autocap.job.signals import SignalClock
-    from autocap.session.place import Place
+    from autocap.session.backend import Backend
 
 
 class Run:
@@ -107,15 +107,15 @@ class Inside:
             return error.exit_status
 
 
-def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, begins: bool = False) -> "Place":
+def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, begins: bool = False) -> "Backend":
     """Where the job runs. pid: of one that runs already on this machine. begins: we start it. Raises AutocapError where
     its nodes cannot be told."""
-    from autocap.session.place import Place
+    from autocap.session.backend import Backend
 
     if config.nodes is None:
-        return Place(pid)
+        return Backend(pid)
     with clock.lifted():
-        place: Place = registry.of_plugin("places", "nodes", f"--nodes {config.nodes}")(
+        place: Backend = registry.of_plugin("places", "nodes", f"--nodes {config.nodes}")(
             config.nodes, config.job, pid, begins=begins
         )
         return place

@@ -22,6 +22,7 @@ from pathlib import Path
 from autocap.cli.logging_setup import log_everything
 from autocap.config import METRIC, NODE_POWER, OBSERVE_VARIABLE, STRATEGY, RunConfig
 from autocap.config.option import (
+    RENAMED,
     CommandOption,
     Group,
     Record,
@@ -299,6 +300,11 @@ def _refuse_misspelt(names: set[str]) -> None:
     if not names - {PREFIX + name for name in OTHER_VARIABLES}:
         return
     declared = {variable(name, keyword): one for name in commands() for keyword, one in options(name).items()}
+    for old, new in RENAMED.items():
+        for name in sorted(names):
+            now = name.removesuffix(old.upper()) + new.upper()
+            if name.endswith(f"_{old.upper()}") and now in declared:
+                raise UsageError(f"{name} is called {now} now; set that instead")
     known = declared.keys() | {PREFIX + name for name in OTHER_VARIABLES}
     for name in names - known:
         positive = declared.get(name.replace(f"{PREFIX}NO_", PREFIX))
@@ -355,6 +361,8 @@ def _option_of(entry: Entry, command: str) -> CommandOption | None:
         if option.name == entry.key:
             return option
     names = [option.name for option in known]
+    if RENAMED.get(entry.key) in names:
+        raise UsageError(f"{entry.place}: {entry.key} is called {RENAMED[entry.key]} now; write that instead")
     meant = did_you_mean(entry.key, names if entry.table else [*names, *commands()])
     if absent and not entry.table and not meant and entry.key not in commands():
         return None

@@ -41,7 +41,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class SlurmAccounting:
     """What Slurm says of a job. plugins: what read the energy. shared_because: others may have computed on its nodes,
     `None` where it had them for itself."""
 
@@ -71,7 +71,7 @@ class Beside:
     reason: str | None
 
 
-def beside(summary: Summary, events: Sequence[Event], books: Books) -> Beside:
+def beside(summary: Summary, events: Sequence[Event], books: SlurmAccounting) -> Beside:
     """The two beside each other, or why not."""
     tally, began = last_of(Tally, events), moment(summary.started_at)
     ours = None if tally is None or tally.elapsed_s <= 0 else tally
@@ -123,7 +123,7 @@ def _row(who: str, energy_j: float | None, seconds: float | None, counts: str | 
 
 
 def _entry(
-    books: Books, began_s: float | None, ours: Tally | None, events: Sequence[Event]
+    books: SlurmAccounting, began_s: float | None, ours: Tally | None, events: Sequence[Event]
 ) -> tuple[Entry | None, str | None]:
     """The shortest step that holds the run, or the job, and why none may be shown."""
     job = books.job
@@ -216,7 +216,7 @@ def with_books(report: "Presentation", events: Sequence[Event], job: str) -> "Pr
     return replace(report, document=document, result={**report.result, "slurm": encode(found)})
 
 
-def read(job: str, environ: Mapping[str, str] = os.environ) -> Books:
+def read(job: str, environ: Mapping[str, str] = os.environ) -> SlurmAccounting:
     """Raises EngineUnavailable with what to do."""
 
     in_seconds = {**environ, "SLURM_TIME_FORMAT": "%s"}
@@ -242,7 +242,7 @@ def read(job: str, environ: Mapping[str, str] = os.environ) -> Books:
     plugins, _ = slurm.energy_plugins(environ)
     shared = slurm.why_not_alone(environ, job, of_job["NodeList"], _count(of_job["AllocCPUS"]), of_job["Partition"])
     steps = tuple(_read_entry(row) for row in rows if row is not of_job and row["Start"].isdecimal())
-    return Books(job=_read_entry(of_job), steps=steps, plugins=plugins, shared_because=shared)
+    return SlurmAccounting(job=_read_entry(of_job), steps=steps, plugins=plugins, shared_because=shared)
 
 
 def _lines(answer: str) -> list[str]:

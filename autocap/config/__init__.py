@@ -24,7 +24,7 @@ STRATEGY = "model"
 NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
-ACTUATOR = "auto"
+VIA = "auto"
 PROGRESS = "auto"
 PROGRESS_KINDS = {  # what --progress may be
     "run": ("auto", "steps", "calls", "calls:LIBRARY:SYMBOL", "period", "regex:PATTERN", "speed"),
@@ -258,16 +258,16 @@ class RunConfig:
             common=True,
         ),
     ] = DEVICE
-    actuator: Annotated[
+    via: Annotated[
         str,
         _device(
-            "--actuator NAME",
-            values.actuator,
+            "--via NAME",
+            values.via,
             "who sets the limit: auto (direct where that is permitted, else the helper, else zeusd), direct, helper, "
-            f"zeusd (default: {ACTUATOR})",
-            usual=(ACTUATOR, "direct", "helper", "zeusd"),
+            f"zeusd (default: {VIA})",
+            usual=(VIA, "direct", "helper", "zeusd"),
         ),
-    ] = ACTUATOR
+    ] = VIA
     shared_gpu: Annotated[
         bool, _device("--shared-gpu", None, "tune a GPU on which other processes compute as well")
     ] = False

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from autocap.text import did_you_mean
 
+RENAMED = {"actuator": "via"}  # what options were called in earlier versions, and are called now
+
 
 class Record(Protocol):
     """A dataclass."""

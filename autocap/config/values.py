@@ -408,7 +408,7 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
-def actuator(text: str) -> str:
+def via(text: str) -> str:
     """Who sets limits. DCGM is refused: what is set through it cannot be put back as it was found (its config module
     keeps the last limit as a target, which it has no way to forget, and takes whole watts)."""
     if text == "dcgm":
@@ -420,6 +420,6 @@ def actuator(text: str) -> str:
     known = ("auto", "direct", "helper", "zeusd")
     if text not in known:
         raise argparse.ArgumentTypeError(
-            f"unknown actuator {shown(text)}{did_you_mean(text, known)}; choose {', '.join(known)}"
+            f"unknown way to set limits {shown(text)}{did_you_mean(text, known)}; choose {', '.join(known)}"
         )
     return text

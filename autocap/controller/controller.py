@@ -14,7 +14,7 @@ from autocap.controller import steps
 from autocap.controller.context import Action, Announce, KeepByCurve, SetCaps, StepContext
 from autocap.controller.ending import Ending
 from autocap.controller.following import Deadline, Following
-from autocap.controller.holding import Done, Exploring, Holding, HoldPlan, Keeping, Observing, Phase
+from autocap.controller.holding import CapHold, Done, Exploring, Holding, HoldPlan, Observing, Phase
 from autocap.controller.intake import Intake, Pace
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.plan import Facts, next_step
@@ -77,7 +77,7 @@ class Controller:
         self._is_rough = False  # the baseline of the latest search
         self._baseline = Baseline(self._context, self._prober, progress)
         plan = HoldPlan(config.retune, sensor.settle_s)
-        self._keeping = Keeping(plan, self._context, self._prober, self._following)
+        self._keeping = CapHold(plan, self._context, self._prober, self._following)
         self._ending = Ending(config, self._context, self._intake, self._prober, progress, usual_iterations)
 
     @property

@@ -269,7 +269,7 @@ class Ceiling:
         return any(now_w > known_w + TOLERANCE_W for known_w, now_w in limits)
 
 
-class Keeping:
+class CapHold:
     """plan: how long decisions are held."""
 
     def __init__(self, plan: HoldPlan, context: StepContext, prober: Prober, following: Following) -> None:

@@ -89,7 +89,7 @@ class SettingsTaken(Event):
 
 
 @event("actuator_chosen")
-class ActuatorChosen(Event):
+class SetterChosen(Event):
     """Who sets the limits of the devices, where they are real ones.
 
     name: direct, helper or zeusd. where: of the helper or zeusd, "" for direct. reason: why it is not direct, a clause.

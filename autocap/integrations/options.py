@@ -39,7 +39,7 @@ class TuneOptions(TypedDict, total=False):
     warm_start: str | Path | None
     memory: bool | None
     device: str | None
-    actuator: str | None
+    via: str | None
     shared_gpu: bool | None
     sample_hz: Number | None
     gpus: Iterable[int | str] | int | str | None

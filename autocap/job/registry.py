@@ -77,7 +77,7 @@ _OURS = {
     },
     # What `autocap devices` shows of other machines, by the option that says where.
     "elsewhere": {"nodes": f"{_FLEET}.cli.device_nodes:gathered"},
-    # Who may hold the limits of a device beside autocap, whatever --actuator says.
+    # Who may hold the limits of a device beside autocap, whatever --via says.
     "holders": {"budget": f"{_FLEET}.budget.client"},
     # Who logs a run elsewhere, and the modules that say it in the words of each tracker.
     "logs": {"trackers": f"{_TRACKERS}.process"},

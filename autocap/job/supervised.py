@@ -32,7 +32,7 @@ class Supervised:
         self, argv: Sequence[str], *, grace_s: float, talks: bool = False, env: Mapping[str, str] | None = None
     ) -> None:
         self._grace_s = grace_s
-        theirs, self._leash = os.pipe()
+        theirs, self._parent_fd = os.pipe()
         try:
             words = [sys.executable, "-I", "-S", "-c", _START, package_root(), str(theirs), str(grace_s), *argv]
             self._process = subprocess.Popen(
@@ -46,7 +46,7 @@ class Supervised:
                 start_new_session=True,
             )
         except BaseException:
-            os.close(self._leash)
+            os.close(self._parent_fd)
             raise
         finally:
             os.close(theirs)
@@ -79,10 +79,10 @@ class Supervised:
 
     def close(self) -> None:
         """End it with all that it started. What the kernel does not end is waited for no longer than a few seconds."""
-        if self._leash < 0:
+        if self._parent_fd < 0:
             return
-        os.close(self._leash)
-        self._leash = -1
+        os.close(self._parent_fd)
+        self._parent_fd = -1
         try:
             self._process.wait(self._grace_s + _END_S)
         except subprocess.TimeoutExpired:

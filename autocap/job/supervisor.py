@@ -1,6 +1,6 @@
 """The process beside a program of ours that must not outlive us: it sleeps until either has ended, and ends the rest.
 
-It holds one end of a pipe, the leash, and we the other, which the kernel closes with us however we die.
+It holds one end of a pipe and we the other, which the kernel closes with us however we die.
 """
 
 import os
@@ -17,11 +17,11 @@ _PASSES = 3  # against processes that start others meanwhile
 _LAST_S = 0.5  # for the kernel to end what it was told to; what hangs in a device stays with it
 
 
-def main(leash: int, grace_s: float, argv: list[str]) -> None:
-    """The whole life of a supervisor. leash: our end of it. grace_s: between SIGTERM and SIGKILL. Its exit status is
-    the program's."""
+def main(parent_fd: int, grace_s: float, argv: list[str]) -> None:
+    """The whole life of a supervisor. parent_fd: our end of it. grace_s: between SIGTERM and SIGKILL. Its exit status
+    is the program's."""
     ignore_signals()  # it ends with us and with the program, not before
-    os.set_inheritable(leash, False)
+    os.set_inheritable(parent_fd, False)
     ended, wake = os.pipe()
     os.set_blocking(ended, False)
     os.set_blocking(wake, False)
@@ -36,10 +36,10 @@ def main(leash: int, grace_s: float, argv: list[str]) -> None:
     for stream in range(3):  # the program's alone, so that they end with it
         os.dup2(null, stream)
     watch = select.poll()
-    watch.register(leash, select.POLLIN)
+    watch.register(parent_fd, select.POLLIN)
     watch.register(ended, select.POLLIN)
     while not _has_ended(pid):
-        if any(fd == leash for fd, _ in watch.poll()):
+        if any(fd == parent_fd for fd, _ in watch.poll()):
             break
         _drain(ended)
     found = _all_of(program)

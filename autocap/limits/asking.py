@@ -9,9 +9,9 @@ from typing import TypeVar
 from autocap.devices.base import LimitPort
 from autocap.devices.limit_steps import SETTLE_S, LimitSteps
 from autocap.errors import GuardError, LimitClamped, LimitIgnored, LimitOvertaken
+from autocap.limits.background_call import one_by_one, together
 from autocap.limits.journal import LIMIT, Turned
 from autocap.limits.times import ASK_AGAIN_S
-from autocap.limits.together import one_by_one, together
 from autocap.records import same_limit
 
 _LOOK_S = 0.05  # whether a device makes the same of a limit once more

@@ -19,7 +19,7 @@ from autocap.limits.times import DRIVER_S, LATER_S, SOON_S, WAS_STOPPED_S
 from autocap.wire.client import Client
 
 
-class Actuator(ABC):
+class LimitSetter(ABC):
     """Sets caps, guarded. renewable: where limits are lent no more, they may be lent again."""
 
     renewable = False
@@ -53,7 +53,7 @@ class Actuator(ABC):
         raise NotImplementedError
 
 
-class LimitGuard(Actuator):
+class LimitGuard(LimitSetter):
     """Guards limits from `__enter__` to `__exit__`. To be used from one thread; but while limits are set in one, `beat`
     and `restore` may be called from another.
 

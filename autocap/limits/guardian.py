@@ -22,6 +22,7 @@ from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.job.processes import ProcessId, SpareDescriptors, boot_id, own_identity
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits.asking import REAL_TIME, Waiting
+from autocap.limits.background_call import BackgroundCall
 from autocap.limits.guard import LimitGuard
 from autocap.limits.guarded_limit import GuardedLimit, Restored
 from autocap.limits.heartbeat import Heartbeat, Pulse, StartWatch, Watch
@@ -30,7 +31,6 @@ from autocap.limits.lock import DeviceLock
 from autocap.limits.recovery import Fate, settle_locked
 from autocap.limits.state_dir import StateDir
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, LOCK_WAIT_S, READY_S
-from autocap.limits.together import Aside
 from autocap.limits.watchdog import Duty
 from autocap.records import GpuInfo
 
@@ -88,7 +88,7 @@ class Guardian(LimitGuard):
         self._called_s: dict[int, float] = {}  # since when a device is worked on
         self._late = set[int]()  # devices whose limit is to be put back once their driver answers
         self._is_called_off = False  # limits were put back since the last set was begun
-        self._looks = Aside[None]()
+        self._looks = BackgroundCall[None]()
         self._spare = SpareDescriptors(0)
         self._stack = ExitStack()
 

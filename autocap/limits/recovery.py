@@ -16,11 +16,11 @@ from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError, LimitClamped, LimitIgnored, LimitRefused
 from autocap.job.processes import ProcessId, boot_id
+from autocap.limits.background_call import together
 from autocap.limits.journal import DamagedEntry, Entry, Journal
 from autocap.limits.lock import DeviceLock
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import ASK_AGAIN_S, DYING_S, LOCK_WAIT_S
-from autocap.limits.together import together
 
 _EXACT = 1e-3  # of the tolerance: of a cap of ours that is next to the original, not even a milliwatt is left behind
 

@@ -40,6 +40,7 @@ from autocap.job.processes import ProcessId, SpareDescriptors, import_path
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import ignore_signals
 from autocap.knobs import POWER_LIMIT
+from autocap.limits.background_call import together
 from autocap.limits.journal import Entry, Journal, OtherSchema, decode
 from autocap.limits.lock import DeviceLock, holder_pid
 from autocap.limits.recovery import Fate, dies, put_back, settle_entry
@@ -53,7 +54,6 @@ from autocap.limits.times import (
     REFUSED_FOR_S,
     WOKE_LATE_S,
 )
-from autocap.limits.together import together
 from autocap.limits.vital_signs import Look, VitalSigns, is_hung, next_look_s
 
 # What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the

@@ -9,17 +9,17 @@ from typing import Protocol
 
 from autocap import events
 from autocap.clock import Clock
-from autocap.errors import ActuatorDenied, ActuatorUnavailable, DeviceLocked, DeviceShared, LeaseEnded, LimitWithheld
+from autocap.errors import DeviceLocked, DeviceShared, LeaseEnded, LimitWithheld, SetterDenied, SetterUnavailable
 from autocap.events import Event
 from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.limits import Restored
-from autocap.limits.guard import Actuator, LimitGuard
+from autocap.limits.guard import LimitGuard, LimitSetter
 from autocap.limits.helper.connection import leases_at
 from autocap.limits.helper.protocol import socket_path
 from autocap.limits.times import DRIVER_AT_END_S, DRIVER_S, PUT_BACK_AGAIN_S, PUT_BACK_SELDOM_S
 from autocap.records import GpuInfo
-from autocap.session.actuating import Actuation
+from autocap.session.via import Actuation
 
 
 class Records(Protocol):
@@ -92,7 +92,7 @@ def guarded(actuation: Actuation, job: ProcessId | None, recorder: Records, cloc
 
 def _lent_to(gpus: Sequence[GpuInfo]) -> str | None:
     """To whom the helper has lent one of the devices; `None` where it has not, or there is none."""
-    with suppress(ActuatorUnavailable):
+    with suppress(SetterUnavailable):
         for lease in leases_at(socket_path()):
             for gpu in gpus:
                 if gpu.uuid in lease.devices:
@@ -107,7 +107,7 @@ log = logging.getLogger(__name__)
 class Restorer:
     """warn: records what the user should know, with its time. knob: that is put back."""
 
-    def __init__(self, limits: Actuator, warn: Callable[[float, str], None], knob: Knob = POWER_LIMIT) -> None:
+    def __init__(self, limits: LimitSetter, warn: Callable[[float, str], None], knob: Knob = POWER_LIMIT) -> None:
         self._limits, self._warn, self._knob = limits, warn, knob
         self._missing: set[str] = set()  # devices of which it was said that their limit is still to be put back
         self._again_s: float | None = None
@@ -154,7 +154,7 @@ class Restorer:
             self._warn(now_s, one.note or f"the {self._knob.label} of {one.uuid} was put back after all{at}")
 
 
-PASSING = (ActuatorDenied, DeviceLocked, DeviceShared, LeaseEnded, LimitWithheld)  # refusals that may be over soon
+PASSING = (SetterDenied, DeviceLocked, DeviceShared, LeaseEnded, LimitWithheld)  # refusals that may be over soon
 _FIRST_S, _LONGEST_S = 30.0, 600.0  # between askings; each time twice as long as before
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from autocap.errors import AutocapError
 from autocap.job.signals import Reaction, ReceivedSignal, SignalPolicy, from_terminal
-from autocap.limits.guard import Actuator
+from autocap.limits.guard import LimitSetter
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Follower, Order
 
@@ -31,7 +31,7 @@ class SignalledJob(Protocol):
 class SignalInbox:
     """Passes signals on to the job, after the caps have been put back where the signal asks for an end.
 
-    actuator: what holds the caps, `None` while nothing is set. signalled: whether a signal has asked for the end.
+    setter: what holds the caps, `None` while nothing is set. signalled: whether a signal has asked for the end.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SignalInbox:
         """follower: whoever else may ask for the job's end."""
         self._policy = SignalPolicy(kill_after_s)
         self._job, self._recorder, self._follower = job, recorder, follower
-        self.actuator: Actuator | None = None
+        self.setter: LimitSetter | None = None
         self.signalled = False
 
     def receive(self, signum: int, t_s: float) -> Order:
@@ -74,14 +74,14 @@ class SignalInbox:
             case Reaction.FORWARD:
                 self._job.forward(signum, from_terminal=from_terminal(signum))
             case Reaction.RESTORE_AND_FORWARD:
-                _restore(self.actuator)
+                _restore(self.setter)
                 self._job.end(signum, from_terminal=from_terminal(signum))
                 return Order.STOP_TUNING
             case Reaction.KILL:
                 self._job.kill()
                 return Order.STOP_TUNING
             case Reaction.SUSPEND:
-                _restore(self.actuator)
+                _restore(self.setter)
                 self._recorder.step_aside()
                 self._job.suspend(from_terminal=from_terminal(signum))
                 return Order.RESUME
@@ -92,10 +92,10 @@ class SignalInbox:
         return Order.NOTHING
 
 
-def _restore(actuator: Actuator | None) -> None:
-    if actuator is None:
+def _restore(setter: LimitSetter | None) -> None:
+    if setter is None:
         return
     try:
-        actuator.restore()
+        setter.restore()
     except Exception:  # the signal must have its effect; the guardian's own end tries again
         log.debug("limits not put back before a signal is obeyed", exc_info=True)

@@ -23,16 +23,16 @@ from autocap.job.command_path import JobCommand
 from autocap.job.keeper import user_behind_sudo
 from autocap.job.signals import EndedBySignal, SignalClock, deaf
 from autocap.knobs import known
-from autocap.limits.together import Aside
+from autocap.limits.background_call import BackgroundCall
 from autocap.progress.counting import Counting
-from autocap.session.earlier import JobMemory, warm_start
+from autocap.session.backend import Backend
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.place import Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.roles import Follower
 from autocap.session.search_space import checker, require_turnable
 from autocap.session.tuning import SearchPlan, Tuning
+from autocap.session.warm_start import JobMemory, warm_start
 from autocap.strategies import registry
 
 _OPENED_WITHIN_S = 60.0  # a driver that was not loaded takes seconds; one that hangs keeps no job from its start
@@ -46,15 +46,15 @@ class JobOrigin(Enum):
     TUNE = "tune"  # it runs already, and asked for it
 
 
-def run(config: RunConfig, clock: SignalClock, place: Place | None = None, follower: Follower | None = None) -> int:
+def run(config: RunConfig, clock: SignalClock, place: Backend | None = None, follower: Follower | None = None) -> int:
     """Start the command, tune it while it runs, report; the child's exit status. place: `None` for this machine.
 
     Raises AutocapError for what is wrong before the child runs.
     """
-    return _session(config, clock, JobOrigin.RUN, place or Place(), follower)
+    return _session(config, clock, JobOrigin.RUN, place or Backend(), follower)
 
 
-def attach(config: RunConfig, clock: SignalClock, place: Place) -> int:
+def attach(config: RunConfig, clock: SignalClock, place: Backend) -> int:
     """Tune a job that runs already until it ends or a signal ends us; 0.
 
     Raises AutocapError where it cannot be tuned (or, under --observe, measured).
@@ -63,7 +63,7 @@ def attach(config: RunConfig, clock: SignalClock, place: Place) -> int:
     return 0
 
 
-def inside(config: RunConfig, clock: SignalClock, place: Place) -> int:
+def inside(config: RunConfig, clock: SignalClock, place: Backend) -> int:
     """Tune the process that asked for it (`autocap.tune`), once it uses a device, until it ends or asks no more; 0.
 
     Raises AutocapError for what has nothing to do with the device; where that cannot be tuned, the job runs untuned.
@@ -73,7 +73,7 @@ def inside(config: RunConfig, clock: SignalClock, place: Place) -> int:
 
 
 def _session(
-    config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Place, follower: Follower | None = None
+    config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Backend, follower: Follower | None = None
 ) -> int:
     with ExitStack() as stack:
         user = user_behind_sudo()
@@ -171,7 +171,7 @@ def _source_or_why(
     clock: SignalClock,
     plan: SearchPlan,
     origin: JobOrigin,
-    place: Place,
+    place: Backend,
     stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
     """The source of devices, open until the stack closes; where there is none that can be used, the reason, also where
@@ -200,11 +200,11 @@ def _source_or_why(
     return found, ""
 
 
-def _opened(place: Place, open_source: Callable[[], DeviceSource]) -> DeviceSource:
+def _opened(place: Backend, open_source: Callable[[], DeviceSource]) -> DeviceSource:
     """Raises what that raises, and DeviceUnavailable where a driver does not answer: no job waits for it."""
     if not place.attends:
         return open_source()
-    aside = Aside[DeviceSource]()
+    aside = BackgroundCall[DeviceSource]()
     with deaf():
         aside.begin(open_source)
     if not aside.is_done(_OPENED_WITHIN_S):

@@ -11,7 +11,7 @@ from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.events.quote import Quote
 from autocap.job import registry
-from autocap.limits.guard import Actuator
+from autocap.limits.guard import LimitSetter
 from autocap.records import GpuInfo, Sample
 from autocap.reports.live.terminal import Reporter
 
@@ -138,10 +138,10 @@ class Order(Enum):
 class Inbox(Protocol):
     """Deals with signals; may end the job when the user has lost patience.
 
-    actuator: what puts the caps back before a signal that asks for an end is passed on, `None` while nothing is set.
+    setter: what puts the caps back before a signal that asks for an end is passed on, `None` while nothing is set.
     """
 
-    actuator: Actuator | None
+    setter: LimitSetter | None
 
     def receive(self, signum: int, t_s: float) -> Order: ...
 
@@ -152,7 +152,7 @@ class Inbox(Protocol):
 class NoInbox:
     """For clocks that bring no signals."""
 
-    actuator: Actuator | None = None
+    setter: LimitSetter | None = None
 
     def receive(self, signum: int, t_s: float) -> Order:
         return Order.NOTHING

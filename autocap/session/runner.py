@@ -17,7 +17,6 @@ from autocap import events
 from autocap.clock import Clock
 from autocap.controller.context import Action, Announce, SetCaps
 from autocap.errors import (
-    ActuatorUnavailable,
     AutocapError,
     GuardError,
     LeaseEnded,
@@ -27,12 +26,13 @@ from autocap.errors import (
     LimitOutside,
     LimitRefused,
     LimitWithheld,
+    SetterUnavailable,
 )
 from autocap.job.signals import SignalClock
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.limits.guard import Actuator, PeerGuardian
+from autocap.limits.background_call import done_aside
+from autocap.limits.guard import LimitSetter, PeerGuardian
 from autocap.limits.times import BEAT_APART_S, BEAT_S, DRIVER_AT_END_S
-from autocap.limits.together import done_aside
 from autocap.records import Sample
 from autocap.session.guarding import LENT_AGAIN, PASSING, Asking, Restorer, untuned_for_now
 from autocap.session.limit_watch import LimitWatch, TakenCaps
@@ -98,7 +98,7 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    actuator: `None` under --observe. budget: that the job runs under. pace: seconds until samples are next asked for,
+    setter: `None` under --observe. budget: that the job runs under. pace: seconds until samples are next asked for,
     asked after each time. prices: of energy, as they change. attends: setting limits may wait for a driver, and
     signals, beats and samples do not wait for that. reloads: how often the driver was seen to have been loaded again.
     knob: that is turned. setters: others that are known to set limits and run here, with their PIDs.
@@ -113,7 +113,7 @@ class Runner:
         job: Job,
         sink: Sink,
         pace: Callable[[], float],
-        actuator: Actuator | None,
+        setter: LimitSetter | None,
         budget: Budget | None = None,
         inbox: Inbox | None = None,
         prices: News | None = None,
@@ -123,7 +123,7 @@ class Runner:
         setters: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
     ) -> None:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
-        self._sink, self._pace, self._actuator = sink, pace, actuator
+        self._sink, self._pace, self._setter = sink, pace, setter
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(sampler.gpus, controller.settings, knob)
         self._of_limits = knob.is_power_limit
@@ -142,7 +142,7 @@ class Runner:
         self._called_s = 0.0  # that the devices were longest read or set for since the last beat
         self._asking: Asking | None = None  # while others have the limits
         self._withheld: set[str] = set()  # why they were withheld, as it was said
-        self._restorer = None if actuator is None else Restorer(actuator, self._warn, knob)
+        self._restorer = None if setter is None else Restorer(setter, self._warn, knob)
         self._link, self._prices = BudgetLink(budget, controller), PriceLink(prices, controller)
 
     @property
@@ -155,7 +155,7 @@ class Runner:
         self._next_s = self._clock.now()
         while (status := self._job.poll()) is None:
             wake_s = self._next_s
-            if self._actuator is not None:
+            if self._setter is not None:
                 wake_s = min(wake_s, self._next_beat_s + BEAT_S - BEAT_APART_S)
             signum = self._clock.wait_until(wake_s)
             now_s = self._clock.now()
@@ -243,14 +243,14 @@ class Runner:
         return actions or []
 
     def _beat(self, now_s: float) -> None:
-        actuator = self._actuator
-        if actuator is None or (now_s < self._next_beat_s and not self._watch.suspects):
+        setter = self._setter
+        if setter is None or (now_s < self._next_beat_s and not self._watch.suspects):
             return  # who guards the limits knows whether it was they who changed one
         self._next_beat_s = now_s + BEAT_APART_S
         called_s, self._called_s = self._called_s, 0.0
 
         def beat() -> list[Action]:
-            put_back, self._put_back = actuator.beat() or self._put_back, False
+            put_back, self._put_back = setter.beat() or self._put_back, False
             if not put_back:
                 return self._link.heed(now_s) if self._mode is LoopMode.TUNING else []
             before, self._reloads_seen = self._reloads_seen, self._reloads()
@@ -337,7 +337,7 @@ class Runner:
             case Announce(event=event):
                 self._sink.event(event)
             case SetCaps(settings=settings):
-                if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
+                if self._setter is not None and self._mode is not LoopMode.WITHHELD:
                     self._asked_w = settings
                     self._set_caps(settings)
                     self._sink.event(events.CapSet(t_s=self._clock.now(), setting=settings))
@@ -345,18 +345,16 @@ class Runner:
                 assert_never(action)
 
     def _set_caps(self, settings: Sequence[float]) -> None:
-        """Raises as `Actuator.set_caps`, and _CalledOff."""
-        actuator, began_s = self._actuator, self._clock.now()
-        assert actuator is not None
+        """Raises as `LimitSetter.set_caps`, and _CalledOff."""
+        setter, began_s = self._setter, self._clock.now()
+        assert setter is not None
         try:
             # By others: they may have to be waited for.
-            with nullcontext() if isinstance(actuator, PeerGuardian) else self._timed():
+            with nullcontext() if isinstance(setter, PeerGuardian) else self._timed():
                 if self._attends:
-                    attended(
-                        lambda: actuator.set_caps(settings), self._clock, partial(self._meanwhile, actuator, began_s)
-                    )
+                    attended(lambda: setter.set_caps(settings), self._clock, partial(self._meanwhile, setter, began_s))
                 else:
-                    actuator.set_caps(settings)
+                    setter.set_caps(settings)
         except AutocapError:
             if not self._orders:
                 raise
@@ -367,7 +365,7 @@ class Runner:
             self._is_slow = True
             self._warn(self._clock.now(), f"setting a limit took {took_s:.1f} s; the job was not held up meanwhile")
 
-    def _meanwhile(self, actuator: Actuator, began_s: float, signum: int | None) -> None:
+    def _meanwhile(self, setter: LimitSetter, began_s: float, signum: int | None) -> None:
         """While limits are being set: hear signals, beat, and read, which is only recorded. Raises _CalledOff once the
         job has ended, and the driver does not answer."""
         now_s = self._clock.now()
@@ -377,7 +375,7 @@ class Runner:
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + BEAT_APART_S
             with suppress(AutocapError):  # which the set meets as well
-                self._put_back = actuator.beat() or self._put_back
+                self._put_back = setter.beat() or self._put_back
         if now_s >= self._next_s:
             with suppress(AutocapError):  # which comes again
                 for sample in self._sampler.samples():
@@ -391,7 +389,7 @@ class Runner:
         if self._mode is not LoopMode.TUNING:
             return
         now_s = self._clock.now()
-        may_be_lent = self._actuator is not None and self._actuator.renewable
+        may_be_lent = self._setter is not None and self._setter.renewable
         actions = self._controller.withhold(now_s) if may_be_lent else None
         if actions is None:
             self._give_up(why, LoopMode.OBSERVING)
@@ -405,14 +403,14 @@ class Runner:
 
     def _renew(self, now_s: float) -> None:
         """Ask for limits that are withheld, once it is time to."""
-        actuator, asking = self._actuator, self._asking
-        if self._mode is not LoopMode.WITHHELD or actuator is None or asking is None or now_s < asking.again_s:
+        setter, asking = self._setter, self._asking
+        if self._mode is not LoopMode.WITHHELD or setter is None or asking is None or now_s < asking.again_s:
             return
 
         def renew() -> list[Action]:
             try:
-                actuator.renew()
-            except (*PASSING, ActuatorUnavailable) as error:
+                setter.renew()
+            except (*PASSING, SetterUnavailable) as error:
                 log.debug("limits are withheld still: %s", error)
                 asking.refused(self._clock.now())
                 return []

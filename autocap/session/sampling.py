@@ -9,7 +9,7 @@ from autocap.clock import Clock
 from autocap.devices.base import PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.knobs import POWER_LIMIT, Knob
-from autocap.limits.together import Aside
+from autocap.limits.background_call import BackgroundCall
 from autocap.records import GpuInfo, NodeReading, Reading, Sample, StepReading
 
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
@@ -47,7 +47,7 @@ class LocalSampler:
     ) -> None:
         self._clock, self._device, self._steps, self._node = clock, device, steps, node
         self._knob = knob
-        self._aside = Aside[_Taken]() if patient else None
+        self._aside = BackgroundCall[_Taken]() if patient else None
         self._quickest_s = math.inf  # that a reading took
         self._unanswered_s: float | None = None  # since when a driver has not answered
         self._is_said = False  # that it does not

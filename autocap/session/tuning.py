@@ -28,15 +28,15 @@ from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
 from autocap.records import Measurement, StepReading, Trial
-from autocap.session.actuating import NewGuardian, turning
-from autocap.session.earlier import NOTHING, Earlier, JobMemory, Recalled, WarmStart
+from autocap.session.backend import Backend
 from autocap.session.guarding import PASSING, TUNED_AFTER_ALL, Asking, Guarded, guarded, untuned_for_now
-from autocap.session.place import Place
 from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Inbox, Job, Order
 from autocap.session.runner import Runner, attended, follow, follow_until
 from autocap.session.search_space import found_at, require_turnable, setting_grid, settings_now
+from autocap.session.via import NewGuardian, turning
+from autocap.session.warm_start import NOTHING, JobMemory, Recalled, WarmStart, WarmStartData
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -88,7 +88,7 @@ class Tuning:
     node: PowerSource | None = None
     memory: JobMemory | None = None
     prices: News | None = None
-    place: Place = field(default_factory=Place)
+    place: Backend = field(default_factory=Backend)
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
@@ -101,7 +101,7 @@ class Tuning:
         """Only await the job, with one warning that says why; its exit status."""
         self.ended_because = why
         self.recorder.warn(self.clock.now(), f"the job runs untuned: {why}")
-        self.inbox.actuator = None
+        self.inbox.setter = None
         return follow(self.job, self.clock, self.inbox)
 
     def tuned(self, source: DeviceSource) -> int:
@@ -124,7 +124,7 @@ class Tuning:
                     self.recorder.warn(now_s, untuned_for_now(str(error)))
                 else:
                     asking.refused(now_s)
-                self.inbox.actuator = None
+                self.inbox.setter = None
                 status = follow_until(asking.again_s, self.job, self.clock, self.inbox)
                 if status is not None:
                     return status
@@ -261,7 +261,7 @@ class Tuning:
             job=self.job,
             sink=self.recorder,
             pace=pace,
-            actuator=None if held is None else held.guardian,
+            setter=None if held is None else held.guardian,
             budget=None if held is None else held.actuation.budget,
             inbox=self.inbox,
             prices=self.prices,
@@ -276,18 +276,18 @@ class Tuning:
         if device.refusal is not None:
             raise DeviceError(device.refusal)
         if knob.is_power_limit:
-            way = self.place.actuation(self.config.actuator, device, self.new_guardian)
+            way = self.place.actuation(self.config.via, device, self.new_guardian)
         else:
             way = turning(device, knob, self.new_guardian)
         held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
         for chosen in way.chosen(self.clock.now()):
             self.recorder.event(chosen)
-        self.inbox.actuator = held.guardian
+        self.inbox.setter = held.guardian
         stack.callback(self._forget_guardian)
         return held
 
     def _forget_guardian(self) -> None:
-        self.inbox.actuator = None
+        self.inbox.setter = None
 
     def _count(self, controller: Controller) -> StepReading | None:
         fault = self.counting.fault
@@ -309,7 +309,7 @@ class Tuning:
         device: Tunable,
         original: tuple[float, ...],
         grid: CapGrid,
-        earlier: Earlier,
+        earlier: WarmStartData,
         opening_w: float | None,
     ) -> Controller:
         """opening_w: what to hold from the first sample until the baseline is measured."""
@@ -346,7 +346,7 @@ class Tuning:
         finish_by = self.config.tune.finish_by
         return None if finish_by is None else finish_by - time.time() + self.clock.now()
 
-    def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
+    def _history(self, earlier: WarmStartData, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
         history = earlier.history(self.config.tune.metric, progress, baseline.setting)
         if not history and self.plan.warm_start is not None and not self._doubted:
             self._doubted = True

@@ -17,7 +17,7 @@ from autocap.config import SAMPLES_PER_UPDATE
 from autocap.config.sweep import SweepConfig
 from autocap.controller.context import Action, SetCaps
 from autocap.devices.base import Device, PowerSource, Tunable
-from autocap.errors import ActuatorDenied, AutocapError, DeviceError
+from autocap.errors import AutocapError, DeviceError, SetterDenied
 from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
@@ -28,7 +28,6 @@ from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import EnergyMeter, implausible, node_power_w
 from autocap.measurement.metering import RestPower
 from autocap.records import NodeReading, Reading, Sample
-from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
@@ -36,6 +35,7 @@ from autocap.session.roles import Decider, Order
 from autocap.session.runner import Runner, follow
 from autocap.session.sampling import LocalSampler
 from autocap.session.search_space import checker
+from autocap.session.via import Actuation, actuation
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 
@@ -402,7 +402,7 @@ class Running:
     def _measure(
         self, job: ChildJob, device: Tunable, held: Guarded | None, whole: WholeRun, inbox: "EndingInbox"
     ) -> int:
-        inbox.actuator = None if held is None else held.guardian
+        inbox.setter = None if held is None else held.guardian
         fixed_hz = self.config.run.sample_hz
         interval_s = 1 / fixed_hz if fixed_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
         runner = Runner(
@@ -412,13 +412,13 @@ class Running:
             job=job,
             sink=_EventsOnly(self.recorder),
             pace=lambda: interval_s,
-            actuator=inbox.actuator,
+            setter=inbox.setter,
             inbox=inbox,
         )
         try:
             return runner.run()
         finally:
-            inbox.actuator = None
+            inbox.setter = None
 
     def _finished(
         self, run: PlannedRun, inbox: "EndingInbox", whole: WholeRun | None, status: int, trouble: str | None
@@ -446,11 +446,9 @@ class Running:
 def required_way(config: SweepConfig, device: Tunable) -> Actuation:
     """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
     change what is measured."""
-    way = actuation(config.run.actuator, device)
+    way = actuation(config.run.via, device)
     if way.budget is not None:
-        raise ActuatorDenied(
-            f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
-        )
+        raise SetterDenied(f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins")
     return way
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from autocap.wire.guests import Bounds, Buckets, Guest, Guests, Rate
+from autocap.wire.admission import AdmittedClient, AdmittedClients, Bounds, Buckets, Rate
 from autocap.wire.json_lines import BadMessage
 from autocap.wire.refusal import Refusal
 from autocap.wire.stream import LineStream
@@ -25,7 +25,7 @@ _BYTES_A_WORD = 512  # a long one counts for several
 _MOST_WAITING = 1 << 20  # bytes that a client has not taken
 
 
-class Door:
+class ClientAdmission:
     """A listening socket. now: seconds, on the clock of whoever serves. told: the line that says why somebody is turned
     away."""
 
@@ -34,7 +34,7 @@ class Door:
     ) -> None:
         self._listener, self._now, self._told = listener, now, told
         self._again_s = now()
-        self.guests = Guests(bounds, now)
+        self.admitted_clients = AdmittedClients(bounds, now)
         listener.setblocking(False)
 
     def watch(self, poll: "select.poll") -> float | None:
@@ -45,7 +45,9 @@ class Door:
         poll.register(self._listener, select.POLLIN)
         return None
 
-    def enter(self, at_once: int, close: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, Guest]]:
+    def enter(
+        self, at_once: int, close: Callable[[socket.socket], object]
+    ) -> Iterator[tuple[socket.socket, AdmittedClient]]:
         """Who has come, up to so many. close: ends a connection, from any thread, and waits for nothing."""
         for _ in range(at_once):
             try:
@@ -57,15 +59,15 @@ class Door:
                 self._again_s = self._now() + _TIRED_S
                 return
             try:
-                peer = self.guests.greet(connection)
+                peer = self.admitted_clients.greet(connection)
             except OSError:  # the client is gone
                 connection.close()
                 continue
-            guest = self.guests.admit(peer, partial(close, connection)) if isinstance(peer, Peer) else peer
-            if isinstance(guest, Guest):
-                yield connection, guest
+            admitted = self.admitted_clients.admit(peer, partial(close, connection)) if isinstance(peer, Peer) else peer
+            if isinstance(admitted, AdmittedClient):
+                yield connection, admitted
             else:
-                self.turn_away(connection, guest)
+                self.turn_away(connection, admitted)
 
     def turn_away(self, connection: socket.socket, why: Refusal) -> None:
         """Say why a client is not served, as far as it listens, and close."""
@@ -75,24 +77,24 @@ class Door:
 
 
 @dataclass(slots=True, kw_only=True)
-class Visitor(Generic[T]):
-    """One connection. tenant: what is lent to it, `None` for nothing. put_off: what it has said, which has to wait, as
-    its user says too much."""
+class ClientConnection(Generic[T]):
+    """One connection. allocation: what is lent to it, `None` for nothing. put_off: what it has said, which has to
+    wait, as its user says too much."""
 
     connection: socket.socket
     stream: LineStream
-    guest: Guest
-    tenant: T | None = None
+    admitted: AdmittedClient
+    allocation: T | None = None
     put_off: bytes | None = None
     over: bool = False
 
     @property
     def peer(self) -> Peer:
-        return self.guest.peer
+        return self.admitted.peer
 
     @property
     def heard_s(self) -> float:
-        return self.guest.heard_s
+        return self.admitted.heard_s
 
     def say(self, line: bytes) -> None:
         """Have a line sent as soon as it is taken."""
@@ -102,8 +104,8 @@ class Visitor(Generic[T]):
 
 class Server(ABC, Generic[T]):
     """Clients of a listening socket: a line in, a line out, from one thread. words: of one user; who says more waits.
-    most_bytes: of a line. at_once: connections that are taken before anything else is done. now, told: as `Door` has
-    them."""
+    most_bytes: of a line. at_once: connections that are taken before anything else is done. now, told: as
+    `ClientAdmission` has them."""
 
     def __init__(
         self,
@@ -117,87 +119,89 @@ class Server(ABC, Generic[T]):
     ) -> None:
         self._listener, self._now = listener, now
         self._most_bytes, self._at_once, self._bounds = most_bytes, at_once, Bounds()
-        self._door = Door(listener, self._bounds, now, told)
+        self._door = ClientAdmission(listener, self._bounds, now, told)
         self._words = Buckets(words, now)
-        self._visitors: dict[int, Visitor[T]] = {}
+        self._clients: dict[int, ClientConnection[T]] = {}
 
     def watch(self, poll: "select.poll") -> None:
         """Have a poll wake up for whoever speaks."""
         self._door.watch(poll)
-        for fd, visitor in self._visitors.items():
-            wanted = select.POLLIN if visitor.put_off is None else 0
-            wanted |= select.POLLOUT if visitor.stream.waiting else 0
+        for fd, client in self._clients.items():
+            wanted = select.POLLIN if client.put_off is None else 0
+            wanted |= select.POLLOUT if client.stream.waiting else 0
             if wanted:  # else it would wake up for one who has gone meanwhile, again and again
                 poll.register(fd, wanted)
 
     def serve(self, ready: set[int]) -> None:
         """Hear those who are ready, by their descriptors."""
         if self._listener.fileno() in ready:
-            for connection, guest in self._door.enter(self._at_once, self._show_out):
+            for connection, admitted in self._door.enter(self._at_once, self._show_out):
                 stream = LineStream(connection, connection, self._most_bytes)
-                self._visitors[connection.fileno()] = Visitor(connection=connection, stream=stream, guest=guest)
-        for fd, visitor in list(self._visitors.items()):
-            if fd in ready or visitor.put_off is not None:
-                self._hear(visitor)
-                visitor.stream.flush()
+                self._clients[connection.fileno()] = ClientConnection(
+                    connection=connection, stream=stream, admitted=admitted
+                )
+        for fd, client in list(self._clients.items()):
+            if fd in ready or client.put_off is not None:
+                self._hear(client)
+                client.stream.flush()
         self._dismiss()
 
     def pass_time(self) -> None:
         """End connections that are of no use to anybody."""
-        for visitor in self._visitors.values():
-            visitor.over |= visitor.tenant is None and self._now() - visitor.heard_s >= self._bounds.idle_s
+        for client in self._clients.values():
+            client.over |= client.allocation is None and self._now() - client.heard_s >= self._bounds.idle_s
         self._dismiss()
 
     def close(self) -> None:
-        for visitor in self._visitors.values():
-            visitor.stream.flush()
-            visitor.connection.close()
-        self._visitors.clear()
+        for client in self._clients.values():
+            client.stream.flush()
+            client.connection.close()
+        self._clients.clear()
 
     def _show_out(self, connection: socket.socket) -> None:
-        self._visitors[connection.fileno()].over = True
+        self._clients[connection.fileno()].over = True
 
-    def _hear(self, visitor: Visitor[T]) -> None:
-        if visitor.put_off is None:
-            if visitor.stream.read():
-                visitor.guest.heard_s = self._now()
-            visitor.over |= visitor.stream.ended
-        while not visitor.over:
-            line, visitor.put_off = visitor.put_off, None
+    def _hear(self, client: ClientConnection[T]) -> None:
+        if client.put_off is None:
+            if client.stream.read():
+                client.admitted.heard_s = self._now()
+            client.over |= client.stream.ended
+        while not client.over:
+            line, client.put_off = client.put_off, None
             try:
-                line = visitor.stream.take() if line is None else line
+                line = client.stream.take() if line is None else line
                 if line is None:
                     return
-                if self._words.take(visitor.peer.account) > 0:
-                    visitor.put_off = line
+                if self._words.take(client.peer.account) > 0:
+                    client.put_off = line
                     return
-                self._counts(visitor, len(line) / _BYTES_A_WORD)
-                visitor.say(self._answered(visitor, line))
+                self._counts(client, len(line) / _BYTES_A_WORD)
+                client.say(self._answered(client, line))
             except BadMessage as error:
-                visitor.over = error.id is None
-                visitor.say(self._complaint(error))
+                client.over = error.id is None
+                client.say(self._complaint(error))
 
-    def _counts(self, visitor: Visitor[T], words: float) -> None:
+    def _counts(self, client: ClientConnection[T], words: float) -> None:
         """What was said takes as long as so many words."""
-        self._words.charge(visitor.peer.account, words)
+        self._words.charge(client.peer.account, words)
 
     def _dismiss(self) -> None:
-        for fd, visitor in list(self._visitors.items()):
-            if visitor.over or visitor.stream.broken:
-                del self._visitors[fd]
-                self._door.guests.leave(visitor.guest)
-                visitor.connection.close()
-                self._left(visitor)
+        for fd, client in list(self._clients.items()):
+            if client.over or client.stream.broken:
+                del self._clients[fd]
+                self._door.admitted_clients.leave(client.admitted)
+                client.connection.close()
+                self._left(client)
 
     # What a protocol has to say.
 
     @abstractmethod
-    def _answered(self, visitor: Visitor[T], line: bytes) -> bytes:
+    def _answered(self, client: ClientConnection[T], line: bytes) -> bytes:
         """The answer to a line. Raises BadMessage."""
 
     @abstractmethod
     def _complaint(self, error: BadMessage) -> bytes:
         """The answer to what is no message."""
 
-    def _left(self, visitor: Visitor[T]) -> None:
+    def _left(self, client: ClientConnection[T]) -> None:
         """A connection has ended."""

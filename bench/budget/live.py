@@ -24,7 +24,7 @@ from autocap.strategies import registry
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
 from bench.budget.curves import job_curve, seed_kinds
-from bench.simulation.jobs import Log, SimulatedActuator, new_strategy
+from bench.simulation.jobs import Log, SimulatedSetter, new_strategy
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25
@@ -57,7 +57,7 @@ class LiveJob:
         self.profile, self.clock = profile, VirtualClock()
         self.device = SimulatedDevice(self.clock, SimulatedJob(profile=profile), seed=seed)
         self.found_w = profile.cap_range.default_w
-        self._actuator = SimulatedActuator(self.device, [self.found_w])
+        self._setter = SimulatedSetter(self.device, [self.found_w])
         config = TuneConfig(metric=METRIC)
         self.controller = controller_of(config, self.device.gpus, self.device.sensor, (self.found_w,), seed)
         self.log = Log()
@@ -91,7 +91,7 @@ class LiveJob:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, SetCaps):
-                self._actuator.set_caps(action.settings)
+                self._setter.set_caps(action.settings)
                 self.set_w = action.settings[0]
             else:
                 self.log.event(action.event)

@@ -25,9 +25,9 @@ from autocap.plugins.fleet.budget.client import known_of
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.shares import Curves, Floats, JobCurve, share
 from autocap.plugins.fleet.config import Policy
+from autocap.plugins.fleet.manager.allocation import Allocation
+from autocap.plugins.fleet.manager.enforcer import BudgetEnforcer
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.records import Sample
 from autocap.testing.nvml import MemoryBoard, emulated, machine, times
 from autocap.testing.nvml.board import PlayedJob, requested_mw
@@ -69,19 +69,19 @@ class _Tuner:
         self._node, self._first, self._metric = node, gpus[0], metric
         self.next_s, self._publish_s = node.clock.now(), node.clock.now()
         job = FoundJob(pid=100 + gpus[0], uuids=tuple(node.uuids[gpu] for gpu in gpus))
-        self.tenant = node.steward.lend(self.next_s, job)
-        found_w, _ = node.steward.found(self.tenant)
+        self.allocation = node.enforcer.lend(self.next_s, job)
+        found_w, _ = node.enforcer.found(self.allocation)
         self._found_w = min(found_w)
         device = NvmlDevice(node.library, job.uuids, node.clock, observe=False, watch_s=0.0)
         self._read, self._is_told = device.read, False
         self.controller = controller_of(TuneConfig(metric=metric), device.gpus, device.sensor, found_w, seed)
-        self._act(self.controller.grant(self.next_s, self.tenant.ceiling_w))
+        self._act(self.controller.grant(self.next_s, self.allocation.ceiling_w))
 
     def sample(self) -> None:
         now_s = self._node.clock.now()
         if self._is_told:
             self._is_told = False
-            self._act(self.controller.grant(now_s, self.tenant.ceiling_w))
+            self._act(self.controller.grant(now_s, self.allocation.ceiling_w))
         steps = self._node.cards.physics().steps(self._first)
         self._act(self.controller.feed(Sample(t_s=now_s, readings=self._read(), steps=steps)))
         self.next_s = max(self.next_s + self.controller.interval_s, self._node.clock.now())
@@ -96,7 +96,7 @@ class _Tuner:
                 caps_w=caps_w, slowdown=slowdown, energy=energy, slowdown_stderr=slowdown_stderr,
                 energy_stderr=energy_stderr, devices=GPUS, most_slowdown=np.inf if allowed is None else allowed,
             )  # fmt: skip
-            self._node.steward.learn(now_s, self.tenant, curve)
+            self._node.enforcer.learn(now_s, self.allocation, curve)
 
     def told(self) -> None:
         """It hears of another ceiling, and heeds it once the manager has set what it is to set."""
@@ -105,7 +105,7 @@ class _Tuner:
     def _act(self, actions: Sequence[object]) -> None:
         for action in actions:
             if isinstance(action, SetCaps):
-                self._node.steward.set_caps(self._node.clock.now(), self.tenant, action.settings)
+                self._node.enforcer.set_caps(self._node.clock.now(), self.allocation, action.settings)
 
 
 class _Node:
@@ -139,15 +139,15 @@ class _Node:
                 start_watch=Unwatched,
             )
             with guardian:
-                self.steward = Steward(
+                self.enforcer = BudgetEnforcer(
                     device=device,
                     guard=guardian,
                     ledger=Ledger(self.budget_w, policy=self._policy),
                     least_w=[_watts(card.min_mw) for card in self.board.read().machine.cards],
                     say=lambda event: None,
                 )
-                self.steward.tell = self._tell
-                self.steward.begin(self.clock.now())
+                self.enforcer.tell = self._tell
+                self.enforcer.begin(self.clock.now())
                 yield
 
     def come(self, untuned: int, metric: Metric, seed: int) -> None:
@@ -202,18 +202,18 @@ class _Node:
     def _manage(self) -> None:
         now_s = self.clock.now()
         self._next_s = now_s + SAMPLE_S
-        self.steward.beat(now_s)
+        self.enforcer.beat(now_s)
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             there = self.board.read().jobs
             found = [FoundJob(pid=100 + job.gpus[0], uuids=tuple(self.uuids[gpu] for gpu in job.gpus)) for job in there]
-            self.steward.look(now_s, found)
-        self.steward.sample(now_s)
-        self.steward.act(self.clock.now())
+            self.enforcer.look(now_s, found)
+        self.enforcer.sample(now_s)
+        self.enforcer.act(self.clock.now())
 
-    def _tell(self, tenant: Tenant) -> None:
+    def _tell(self, allocation: Allocation) -> None:
         for tuner in self.tuners:
-            if tuner.tenant is tenant:
+            if tuner.allocation is allocation:
                 tuner.told()
 
 
@@ -243,9 +243,9 @@ def play(policy: Policy, seed: int, *, drop_s: float | None = None, until_s: flo
 
 def _judged(node: _Node, seed: int, untuned: int, until_s: float) -> NodeRow:
     budget_w, tuned = _DROP * node.budget_w, np.arange(JOBS) != untuned
-    node.steward.ledger.budget(node.clock.now(), budget_w)
+    node.enforcer.ledger.budget(node.clock.now(), budget_w)
     begun_s = node.clock.now()
-    node.steward.act(begun_s)
+    node.enforcer.act(begun_s)
     slowdowns, joules = list[Floats](), list[Floats]()
     above_s = longest_s = node.clock.now() - begun_s  # as if none had a lower cap before all have
     slow_s, slowest_s = np.zeros(JOBS), 0.0

@@ -12,8 +12,8 @@ from typing import Self
 
 from autocap.errors import AutocapError
 from autocap.job.processes import identify
-from autocap.plugins.fleet.budget.calling import SOCKET, call
-from autocap.plugins.fleet.budget.words import Ask, Change, Done, Standing
+from autocap.plugins.fleet.budget.connection import SOCKET, call
+from autocap.plugins.fleet.budget.protocol import Ask, Change, Done, Standing
 from autocap.testing.nvml import FileBoard, environment, machine, plain
 from bench.faults.scene import Boards
 

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
-from autocap.plugins.fleet.budget.calling import SITE_SOCKET, SOCKET, call
-from autocap.plugins.fleet.budget.words import Done, End
+from autocap.plugins.fleet.budget.connection import SITE_SOCKET, SOCKET, call
+from autocap.plugins.fleet.budget.protocol import Done, End
 from autocap.testing.nvml import FileBoard, machine
 from bench.budget_faults.command import (
     RANDOM_S,
@@ -48,7 +48,7 @@ ARRIVALS_MW = ((247_123, 251_007), (260_000, 260_000), (233_333, 233_333), (259_
 BUDGET_W, LESS_W = 1600.0, 1200.0
 PATIENCE_S = 90.0
 _MARK = "BUDGET_OVER_NODES"  # in the environment of the site and all that it starts
-_ENDS, _RELAY = "autocap.plugins.fleet.site.node", "autocap.plugins.fleet.nodes.ray_relay"
+_ENDS, _RELAY = "autocap.plugins.fleet.multinode.node", "autocap.plugins.fleet.nodes.ray_relay"
 # What runs on Ray's nodes for it, which has the environment of their raylets.
 _OVER_RAY = (_ENDS, "autocap.limits.watchdog", "ray::Actor")
 

@@ -17,18 +17,18 @@ from autocap.limits.times import ALONE_S, HOLDS_S
 from autocap.plugins.fleet.nodes.protocol import (
     VERSION,
     Begin,
-    Deed,
-    Do,
+    Command,
+    CommandKind,
     Done,
     Fault,
     Found,
-    Heard,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     JobEnded,
     Message,
     Row,
     Rows,
-    Word,
     line_of,
     said,
 )
@@ -36,7 +36,13 @@ from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReadi
 from bench.simulation.clock import EventClock
 
 _PHASES = 4
-_LOSABLE = (Word, Do, Rows, Heard, Done)  # which are said again, or whose successors stand in for them
+_LOSABLE = (
+    Heartbeat,
+    Command,
+    Rows,
+    HeartbeatReply,
+    Done,
+)  # which are said again, or whose successors stand in for them
 
 
 class Machine(Protocol):
@@ -114,16 +120,16 @@ class VirtualAgent:
         match message:
             case Begin():
                 self._find()
-            case Word(number=number, interval_s=interval_s, since=since):
+            case Heartbeat(number=number, interval_s=interval_s, since=since):
                 self._interval_s = interval_s
                 self.lease.heard(number - since[self.number])
                 self.lease.answer(number, self.clock.now())
                 heard_s = self.own_s()
                 self.say(
                     self.number,
-                    Heard(number=number, heard_s=heard_s, said_s=heard_s, put_backs=self._put_backs),
+                    HeartbeatReply(number=number, heard_s=heard_s, said_s=heard_s, put_backs=self._put_backs),
                 )
-            case Do():
+            case Command():
                 self._do(message)
             case _:
                 raise AssertionError(f"an agent hears no {type(message).__name__}")
@@ -165,18 +171,18 @@ class VirtualAgent:
             self._sampling = True
             self._sample()
 
-    def _do(self, order: Do) -> None:
+    def _do(self, order: Command) -> None:
         done = self._done.get(order.number)
         if done is None:
-            if order.what is Deed.SET and self.lease.is_lapsed(self.clock.now()):
+            if order.what is CommandKind.SET and self.lease.is_lapsed(self.clock.now()):
                 return
             self.story.append((self.clock.now(), order.what.value))
             restored: tuple[Restored, ...] = ()
-            fault = self.refuses if order.what is Deed.SET else None
-            if order.what is Deed.SET and fault is None:
+            fault = self.refuses if order.what is CommandKind.SET else None
+            if order.what is CommandKind.SET and fault is None:
                 self.machine.set_caps(order.caps_w)
                 self._holds = True
-            elif order.what in (Deed.RESTORE, Deed.END):
+            elif order.what in (CommandKind.RESTORE, CommandKind.END):
                 self._restore()
                 restored = tuple(
                     Restored(uuid=gpu.uuid, original_w=limit_w, final_w=limit_w, restored=True)

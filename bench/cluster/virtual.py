@@ -1,6 +1,6 @@
 """`python -m bench cluster virtual`: jobs on 1 to 512 nodes in virtual time, with clocks that differ and a bad network.
 
-The controller, the loop, the fleet, the joiner and the guardian are the real ones, and so are the lines that they
+The controller, the loop, the fleet, the merger and the guardian are the real ones, and so are the lines that they
 exchange with simulated agents. The first 16 nodes have cards of their own; each further one shows those of one of them.
 """
 
@@ -19,9 +19,9 @@ from autocap.devices.model import profiles
 from autocap.job.processes import ProcessId
 from autocap.knobs import POWER_LIMIT
 from autocap.metrics import Metric
-from autocap.plugins.fleet.nodes.fleet import Fleet
+from autocap.plugins.fleet.nodes.agent_pool import AgentPool
+from autocap.plugins.fleet.nodes.backend import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian
-from autocap.plugins.fleet.nodes.place import ClusterSampler, ClusterSource
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import GpuInfo, Measurement, NodeReading, Reading, Sample, SensorInfo, StepReading
 from autocap.session.runner import Runner
@@ -42,7 +42,7 @@ _BEGIN = Begin(
     target=Target(engine="slurm", job="1"),
     device="auto",
     gpus=None,
-    actuator="auto",
+    via="auto",
     progress="steps",
     node_power="none",
     shared_gpu=False,
@@ -171,7 +171,9 @@ def on_nodes(
         agents.append(agent)
         channel.add(agent)
     began_s, spent_s = time.process_time(), clock.spent_s
-    fleet = Fleet(channel, clock, [f"n{number}" for number in range(nodes)], pause=clock.pause, here=("ours", "clock"))
+    fleet = AgentPool(
+        channel, clock, [f"n{number}" for number in range(nodes)], pause=clock.pause, here=("ours", "clock")
+    )
     source = ClusterSource(fleet, lambda: _BEGIN, clock.pause, 30.0)
     device = source.find(_JOB, float("inf"))
     assert device is not None
@@ -186,7 +188,7 @@ def on_nodes(
             job=SimulatedProcess(every.device, clock, 86400.0),
             sink=log,
             pace=lambda: controller.interval_s,
-            actuator=guardian,
+            setter=guardian,
         )
         runner.run()
         now_s = clock.now()

@@ -332,7 +332,7 @@ class UserScene(Scene):
             (folder / name).touch()
 
     def start(self, mode: str, *words: str, **more: object) -> None:
-        super().start(mode, "--actuator", "helper", *words, **more)  # type: ignore[arg-type]  # passed on as they are
+        super().start(mode, "--via", "helper", *words, **more)  # type: ignore[arg-type]  # passed on as they are
 
     def __enter__(self) -> Self:
         self.served.__enter__()

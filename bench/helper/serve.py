@@ -13,10 +13,10 @@ from autocap.cli.logging_setup import log_as_service
 from autocap.devices import lendable
 from autocap.limits import Guardian
 from autocap.limits.fork_server import ForkedWatchdogs
-from autocap.limits.helper.house import House
 from autocap.limits.helper.policy import DROP_INS, PolicyFiles
 from autocap.limits.helper.server import Server, ended_by_signals
-from autocap.wire.guests import Bounds, Rate
+from autocap.limits.helper.service_state import ServiceState
+from autocap.wire.admission import Bounds, Rate
 from autocap.wire.listening import handed_over
 
 _ANY = Rate(burst=1e9, per_s=1e9)
@@ -38,14 +38,14 @@ def main(argv: Sequence[str]) -> int:
         return 1
     inventories = lendable()
     with ForkedWatchdogs(tuple(inventories)) as watchdogs:
-        house = House(
+        service_state = ServiceState(
             inventories=inventories,
             policy=PolicyFiles(policy, state_dir / DROP_INS, os.getuid()),
             state_dir=state_dir,
             bounds=_OPEN,
             new_guardian=partial(Guardian, start_watch=watchdogs.start),
         )
-        server = Server(house, listener, state_dir)
+        server = Server(service_state, listener, state_dir)
         with ended_by_signals(server):
             server.serve()
         server.close()

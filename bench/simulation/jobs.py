@@ -24,14 +24,14 @@ from autocap.devices.model.profiles import Profile
 from autocap.events import Event
 from autocap.events.quote import Quote
 from autocap.job import registry as packages
-from autocap.limits.guard import Actuator
+from autocap.limits.guard import LimitSetter
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, StepReading, Trial
-from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.session.search_space import cap_grid
+from autocap.session.warm_start import NOTHING, WarmStartData
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -94,7 +94,7 @@ class Log:
         return f"internal fault: {error!r}"
 
 
-class SimulatedActuator(Actuator):
+class SimulatedSetter(LimitSetter):
     """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""
 
     def __init__(self, device: SimulatedDevice, original_w: Sequence[float]) -> None:
@@ -186,7 +186,7 @@ def tune(
     log: Log | None = None,
     meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
     starvation: Starvation | None = None,
-    earlier: Earlier = NOTHING,
+    earlier: WarmStartData = NOTHING,
     grants: Sequence[tuple[float, float | None]] = (),
     quotes: Sequence[tuple[float, str, Quote | None]] = (),
     since: Callable[[Event], bool] | None = None,
@@ -224,7 +224,7 @@ def tune(
     process = SimulatedProcess(device, clock, end_s)
     controller.listen(told, since, (lambda: None) if after_s is None else partial(process.ends, after_s))
     log = log or Log()
-    actuator = SimulatedActuator(device, original_w)
+    setter = SimulatedSetter(device, original_w)
     runner = Runner(
         clock=clock,
         sampler=LocalSampler(
@@ -237,10 +237,10 @@ def tune(
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
-        actuator=actuator,
+        setter=setter,
     )
     runner.run()
-    actuator.restore()
+    setter.restore()
     return Outcome(
         final_cap_w=_held(log, original_w[0]),
         log=log,

@@ -17,7 +17,7 @@ from autocap.sweep.session import gpu_set
 from autocap.sweep.summary import Panel, panels
 from autocap.testing.simulated.device import SimulatedDevice, SimulatedMeter
 from autocap.testing.simulated.job import SimulatedJob
-from bench.simulation.jobs import Log, SimulatedActuator, SimulatedProcess
+from bench.simulation.jobs import Log, SimulatedProcess, SimulatedSetter
 
 INTERVAL_S = 0.5  # between samples, as StEP takes them (Krzywaniak et al. 2022, section 5.1)
 _START_S = 1.0  # of the command: by then its cap holds
@@ -58,9 +58,9 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
     clock = VirtualClock()
     device = _device(command, clock, zlib.crc32(f"{command.profile.name} {run} {seed}".encode()))
     node = None if command.rest_w is None else SimulatedMeter(device, clock, rest_w=command.rest_w, seed=seed)
-    actuator = SimulatedActuator(device, [device.gpus[0].cap_range.default_w])
+    setter = SimulatedSetter(device, [device.gpus[0].cap_range.default_w])
     caps_w = (run.cap_w,)
-    actuator.set_caps(caps_w)
+    setter.set_caps(caps_w)
     clock.wait_until(_START_S)
     whole = WholeRun(caps_w, clock.now(), device.sensor.window_s, None if node is None else node.refresh_s)
     child_clock = _ChildClock(clock, device)
@@ -71,7 +71,7 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
         job=SimulatedProcess(device, clock, float("inf")),
         sink=Log(),
         pace=lambda: INTERVAL_S,
-        actuator=actuator,
+        setter=setter,
     )
     status = runner.run()
     return FinishedRun(run=run, used=whole.used, exit_status=status, trouble=whole.trouble)

@@ -15,7 +15,7 @@ from autocap.devices.model.sensor import for_gpu
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
-from autocap.session.earlier import NOTHING, Earlier, curve_of
+from autocap.session.warm_start import NOTHING, WarmStartData, curve_of
 from autocap.testing.simulated.job import SimulatedJob
 from bench.common import markdown
 from bench.simulation.jobs import Outcome, exact, true_costs, tune
@@ -48,7 +48,7 @@ def run(case: JobCase) -> Searched:
     job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
     sensor = for_gpu(profile.gpu_name)
 
-    def tuned(seed: int, earlier: Earlier = NOTHING) -> Outcome:
+    def tuned(seed: int, earlier: WarmStartData = NOTHING) -> Outcome:
         progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
         config = TuneConfig(metric=metric)
         return tune(job, config, case.strategy, seed=seed, progress=progress, earlier=earlier)
@@ -84,9 +84,9 @@ def _state(decided: events.Decided | None) -> str:
     return "confirmed" if decided.confirmed else "original kept"
 
 
-def _remembered(outcome: Outcome) -> Earlier:
+def _remembered(outcome: Outcome) -> WarmStartData:
     curve = curve_of(outcome.log.events)
-    return NOTHING if curve is None else Earlier(curves=(curve,))
+    return NOTHING if curve is None else WarmStartData(curves=(curve,))
 
 
 def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iterations: int, best: float) -> float:

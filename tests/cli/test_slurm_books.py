@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from autocap.cli.slurm_books import Books, Entry, beside, sentence, table
+from autocap.cli.slurm_books import Entry, SlurmAccounting, beside, sentence, table
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.event_log import EVENTS, line_of
 from tests.doubles.slurm_stand import SlurmStand
@@ -85,7 +85,7 @@ def entry(id: str, begins_s: float, lasts_s: float | None, energy_j: float | Non
 
 JOB = entry("4711", -100.0, 6000.0, 3_400_000.0)
 EXTERN, TRAINING = entry("4711.extern", -100.0, 6000.0, 1_800_000.0), entry("4711.0", -10.0, 5700.0, 1_710_000.0)
-BOOKS = Books(job=JOB, steps=(EXTERN, TRAINING), plugins=("gpu",), shared_because=None)
+BOOKS = SlurmAccounting(job=JOB, steps=(EXTERN, TRAINING), plugins=("gpu",), shared_because=None)
 
 
 def test_the_shortest_step_that_holds_the_run_is_compared_by_mean_power_and_the_jobs_sum_never() -> None:
@@ -114,7 +114,7 @@ def test_the_shortest_step_that_holds_the_run_is_compared_by_mean_power_and_the_
         (replace(BOOKS, job=replace(JOB, nodes=2)), "no step of job 4711 was on all of its nodes"),
     ],
 )
-def test_what_may_not_be_compared_is_not_shown(books: Books, reason: str) -> None:
+def test_what_may_not_be_compared_is_not_shown(books: SlurmAccounting, reason: str) -> None:
     found = beside(summarise(SEEN), SEEN, books)
     assert (found.energy_j, found.power_pct, table(found)) == (None, None, None)
     assert reason in sentence(found)

@@ -55,7 +55,7 @@ def hold(node: Node) -> warm.WarmProcess:
 def test_a_sweep_sets_its_caps_through_zeusd_and_says_so(node, zeusd) -> None:
     with serving(zeusd, node.folder / "zeusd.sock"):
         done = node(
-            *("sweep", "--actuator", "zeusd", "--gpus", "0", "--caps", "150", "--repeats", "1", "--no-warm-up"),
+            *("sweep", "--via", "zeusd", "--gpus", "0", "--caps", "150", "--repeats", "1", "--no-warm-up"),
             *("--cool-down", "0", "--out", "run", "--", "sh", "-c", "sleep 0.4"),
         )
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.runlog.memory.store import Curve
-from autocap.session.earlier import Earlier, curve_of
+from autocap.session.warm_start import WarmStartData, curve_of
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from bench.simulation.jobs import Outcome, exact, tune
@@ -33,7 +33,7 @@ ENERGY = Metric(name="energy")
 SHORT = 60  # iterations: the search is in its confirmation when they are done
 
 
-def before(iterations: float) -> Earlier:
+def before(iterations: float) -> WarmStartData:
     """An earlier run of the job that has measured no cap."""
     at_top = measurement(period_s=RESNET50.default_time_s)
     info = MetricInfo.of(ENERGY)
@@ -46,13 +46,13 @@ def before(iterations: float) -> Earlier:
         cut_short=True,
         job_iterations=iterations,
     )
-    return Earlier(curves=(curve,))
+    return WarmStartData(curves=(curve,))
 
 
-def ran(iterations: int, earlier: Earlier | None = None, **settings: object) -> Outcome:
+def ran(iterations: int, earlier: WarmStartData | None = None, **settings: object) -> Outcome:
     job = SimulatedJob(profile=RESNET50, iterations=iterations)
     config = TuneConfig(metric=ENERGY, **settings)  # type: ignore[arg-type]  # passed on as they are
-    return tune(job, config, "model", earlier=earlier or Earlier())
+    return tune(job, config, "model", earlier=earlier or WarmStartData())
 
 
 def test_a_job_that_ends_before_its_search_is_told_how_much_was_lacking_the_best_so_far_and_what_would_do() -> None:
@@ -108,7 +108,7 @@ def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed() -> N
 
 def test_where_the_end_is_known_trials_leave_time_for_a_confirmation() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.1)
-    known, unknown = (tune(job, EDS, "model", earlier=earlier) for earlier in (before(240), Earlier()))
+    known, unknown = (tune(job, EDS, "model", earlier=earlier) for earlier in (before(240), WarmStartData()))
     assert [one.confirmed for one in announced(known, events.Decided)] == [True]
     assert [one.confirmed for one in announced(unknown, events.Decided)] == [False]
 
@@ -162,9 +162,9 @@ def test_what_a_cut_short_search_has_shown_is_begun_from_at_its_best_cap() -> No
     assert curve.cut_short
     assert curve.kept_w is None
     grid = ran(2).grid
-    assert Earlier(curves=(curve,)).best_w(ENERGY, grid, (260.0,)) == 125.0
+    assert WarmStartData(curves=(curve,)).best_w(ENERGY, grid, (260.0,)) == 125.0
     decided = replace(curve, cut_short=False)
-    assert Earlier(curves=(decided,)).best_w(ENERGY, grid, (260.0,)) is None
+    assert WarmStartData(curves=(decided,)).best_w(ENERGY, grid, (260.0,)) is None
 
 
 @pytest.mark.parametrize("iterations", [20, 40, 60, 80])
@@ -178,7 +178,7 @@ def test_whenever_the_end_that_is_remembered_comes_a_cap_that_is_kept_is_truly_b
 
 def test_iterations_that_were_counted_otherwise_say_nothing_of_the_end() -> None:
     (curve,) = before(SHORT).curves
-    otherwise = Earlier(curves=(replace(curve, progress="period"),))
+    otherwise = WarmStartData(curves=(replace(curve, progress="period"),))
     assert (otherwise.job_iterations("period"), otherwise.job_iterations("steps")) == (SHORT, None)
     (decided,) = announced(ran(SHORT, otherwise), events.Decided)
     assert decided.setting is None

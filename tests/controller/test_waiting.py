@@ -21,7 +21,7 @@ from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.period.ratio import Tried
 from autocap.records import Measurement, SensorInfo
-from autocap.session.earlier import Earlier, curve_of
+from autocap.session.warm_start import WarmStartData, curve_of
 from autocap.testing.logged_sensors import LOGGED
 from autocap.testing.simulated.job import SimulatedJob
 from autocap.testing.simulated.node import SimulatedNode
@@ -181,10 +181,10 @@ def test_a_short_window_scatters_no_less_than_a_long_one_beside_it() -> None:
 # What an earlier run kept.
 
 
-def remembered_run(metric: Metric) -> Earlier:
+def remembered_run(metric: Metric) -> WarmStartData:
     curve = curve_of(searched(metric).log.events)
     assert curve is not None
-    return Earlier(curves=(curve,))
+    return WarmStartData(curves=(curve,))
 
 
 def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it() -> None:

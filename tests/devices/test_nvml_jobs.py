@@ -28,7 +28,7 @@ from tests.doubles.nvml_stand import PROFILE, Stand, stand
 ARRIVALS_MW = (237_123, 241_007, 259_999)
 
 
-class Actuator:
+class Setter:
     """Sets and restores; the guardian's own tests are elsewhere."""
 
     def __init__(self, device: NvmlDevice) -> None:
@@ -61,7 +61,7 @@ def tune(made: Stand, end_s: float, period: bool = False, caps_w: tuple[float, .
     """Tune the job to its end; what was announced."""
     device, job, log = made.device(), Job(made, end_s), Log()
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
-    actuator = Actuator(device)
+    setter = Setter(device)
     config = TuneConfig(metric=Metric(name="energy"), caps_w=caps_w)
     grid = cap_grid(config, device.gpus, original_w)
     factory = registry.find("linear" if caps_w else "golden")
@@ -89,11 +89,11 @@ def tune(made: Stand, end_s: float, period: bool = False, caps_w: tuple[float, .
         job=job,
         sink=log,
         pace=lambda: controller.interval_s,
-        actuator=actuator,
+        setter=setter,
     )
     assert runner.run() == 0
     with suppress(DeviceError):  # as the guardian does on every way out
-        actuator.restore()
+        setter.restore()
     return log
 
 

@@ -8,7 +8,7 @@ import pytest
 from autocap.devices import outside_limits
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.zeusd import Zeusd, usual_address
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
+from autocap.errors import LimitRefused, SetterAbsent, SetterUnavailable
 from autocap.testing.nvml import machine
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 from tests.doubles.zeusd_stand import ZeusdStand, serving
@@ -73,7 +73,7 @@ def test_a_set_that_is_confirmed_and_did_not_happen_is_found_by_reading_back(mad
 
 def test_without_its_group_for_setting_it_is_of_no_use(made, zeusd) -> None:
     zeusd.groups = ("gpu-read",)
-    with pytest.raises(ActuatorUnavailable, match="does not grant gpu-control; its administrator enables"):
+    with pytest.raises(SetterUnavailable, match="does not grant gpu-control; its administrator enables"):
         Zeusd(zeusd.address).require({})
     with pytest.raises(LimitRefused, match="does not grant gpu-control"):
         limits(made, zeusd).set_limit_w(made.uuid(), 200.0)
@@ -81,7 +81,7 @@ def test_without_its_group_for_setting_it_is_of_no_use(made, zeusd) -> None:
 
 def test_a_token_is_shown_where_one_is_asked_for(made, zeusd) -> None:
     zeusd.token = "secret"
-    with pytest.raises(ActuatorUnavailable, match=r"asks for a token; set ZEUSD_TOKEN"):
+    with pytest.raises(SetterUnavailable, match=r"asks for a token; set ZEUSD_TOKEN"):
         Zeusd(zeusd.address).require({})
     with pytest.raises(LimitRefused, match=r"does not take the token \(ZEUSD_TOKEN\)"):
         limits(made, zeusd).set_limit_w(made.uuid(), 200.0)
@@ -95,7 +95,7 @@ def test_a_token_is_shown_where_one_is_asked_for(made, zeusd) -> None:
 def test_a_gpu_that_it_does_not_have_is_not_set(made, zeusd) -> None:
     del zeusd.pci[2]
     device = made.device()
-    with pytest.raises(ActuatorUnavailable, match=r"does not have GPU 0 \(0000:1b:00\.0\)"):
+    with pytest.raises(SetterUnavailable, match=r"does not have GPU 0 \(0000:1b:00\.0\)"):
         Zeusd(zeusd.address).require(device.pci_addresses())
     with pytest.raises(LimitRefused, match="does not have it"):
         limits(made, zeusd).set_limit_w(made.uuid(), 200.0)
@@ -115,12 +115,12 @@ def test_when_it_dies_in_the_middle_that_is_said_and_it_is_found_again_afterward
 @pytest.mark.parametrize("found", ["no object", {"gpus": 3}, {"gpus": [{"id": 0}], "enabled_api_groups": []}])
 def test_whatever_else_answers_there_is_not_taken_for_zeusd(zeusd, found) -> None:
     zeusd.discovered = found
-    with pytest.raises(ActuatorUnavailable, match="does not answer as zeusd does"):
+    with pytest.raises(SetterUnavailable, match="does not answer as zeusd does"):
         Zeusd(zeusd.address).require({})
 
 
 def test_where_there_is_none_it_is_said_to_be_absent(tmp_path: Path) -> None:
-    with pytest.raises(ActuatorAbsent, match="no zeusd serves"):
+    with pytest.raises(SetterAbsent, match="no zeusd serves"):
         Zeusd(str(tmp_path / "zeusd.sock")).require({})
 
 
@@ -129,7 +129,7 @@ def test_it_is_asked_over_tcp_as_well_but_of_this_machine_alone(made) -> None:
         limits(made, one).set_limit_w(made.uuid(), 200.0)
         assert made.requested_mw() == 200_000
     for address in ("192.0.2.1:4938", "node7:4938", "127.0.0.1"):
-        with pytest.raises(ActuatorUnavailable, match="another machine's zeusd would set another machine's limits"):
+        with pytest.raises(SetterUnavailable, match="another machine's zeusd would set another machine's limits"):
             Zeusd(address).require({})
 
 

@@ -13,12 +13,12 @@ from autocap.devices.inventory import Inventory, ListedDevice
 from autocap.devices.rapl.source import RaplInventory
 from autocap.limits import Guardian
 from autocap.limits.helper.conversation import Conversation
-from autocap.limits.helper.house import House
 from autocap.limits.helper.policy import DROP_INS, PolicyFiles
 from autocap.limits.helper.protocol import Answer, Op, Refusal, Request, decode_answer, encode_request
+from autocap.limits.helper.service_state import ServiceState
 from autocap.limits.vital_signs import Look
 from autocap.records import CapRange
-from autocap.wire.guests import Bounds, Guest
+from autocap.wire.admission import AdmittedClient, Bounds
 from autocap.wire.who import Peer
 from bench.faults.virtual import Unwatched
 
@@ -102,11 +102,11 @@ class CardsOfAKind(Inventory):
 class Client:
     """Speaks for somebody. look: what the kernel shows of their process. is_there: whether it lives."""
 
-    def __init__(self, house: House, clock: VirtualClock, peer: Peer) -> None:
+    def __init__(self, service_state: ServiceState, clock: VirtualClock, peer: Peer) -> None:
         self.seen: Look | None = None
         self.is_there = True
-        guest = Guest(peer, clock.now(), lambda: None)
-        self.talk = Conversation(house, guest, lambda *, threads: self.seen, lambda: self.is_there)
+        admitted = AdmittedClient(peer, clock.now(), lambda: None)
+        self.talk = Conversation(service_state, admitted, lambda *, threads: self.seen, lambda: self.is_there)
         self._clock, self._ids = clock, itertools.count(1)
 
     def ask(self, op: Op, *, devices: tuple[str, ...] = (), watts: tuple[float, ...] = ()) -> Answer | Refusal:
@@ -133,7 +133,7 @@ class Client:
         return answers
 
 
-class Parlour:
+class HelperRig:
     """A helper, and its machine of two cards. To be closed."""
 
     def __init__(self, folder: Path, bounds: Bounds | None = None) -> None:
@@ -143,7 +143,7 @@ class Parlour:
         self.drop_ins = self.state_dir / DROP_INS
         self._pids = itertools.count(1001)
         self._clients: list[Client] = []
-        self.house = House(
+        self.service_state = ServiceState(
             inventories=self.machine.inventories(),
             policy=PolicyFiles(None, self.drop_ins, os.geteuid()),
             state_dir=self.state_dir,
@@ -153,7 +153,7 @@ class Parlour:
         )
 
     def client(self, uid: int = ALICE, groups: tuple[int, ...] = (100,)) -> Client:
-        self._clients.append(Client(self.house, self.clock, Peer(uid=uid, pid=next(self._pids), groups=groups)))
+        self._clients.append(Client(self.service_state, self.clock, Peer(uid=uid, pid=next(self._pids), groups=groups)))
         return self._clients[-1]
 
     def close(self) -> None:

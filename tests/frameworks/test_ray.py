@@ -18,7 +18,7 @@ from autocap.errors import EngineUnavailable
 from autocap.job.processes import ProcessId, identify
 from autocap.plugins.fleet.nodes.carriers import ray as carrier
 from autocap.plugins.fleet.nodes.channel import Channel
-from autocap.plugins.fleet.nodes.protocol import Hello, Lost, Word
+from autocap.plugins.fleet.nodes.protocol import Heartbeat, Hello, Lost
 from bench.cluster import layout, up
 from bench.cluster.layout import Cluster
 from tests.plugins.fleet.nodes.hearing import MARK, PATIENCE_S, heard, marked, until
@@ -95,7 +95,7 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         hello: dict[int, Hello] = {}
         end_s = time.monotonic() + 2 * PATIENCE_S
         while len(hello) < NODES and time.monotonic() < end_s:
-            channel.send(Word(number=1, interval_s=0.1, counted=True))
+            channel.send(Heartbeat(number=1, interval_s=0.1, counted=True))
             hello |= {number: said for number, said in channel.receive() if isinstance(said, Hello)}
             time.sleep(0.1)
         is_nice = {os.getpriority(os.PRIO_PROCESS, one.pid) > 0 for one in hello.values()}
@@ -103,7 +103,7 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         os.kill(hello[1].pid, signal.SIGKILL)
         lost: list[Lost] = []
         while not lost and time.monotonic() < end_s:
-            channel.send(Word(number=2, interval_s=0.1, counted=True))
+            channel.send(Heartbeat(number=2, interval_s=0.1, counted=True))
             lost += [said for number, said in channel.receive() if isinstance(said, Lost) and number == 1]
             time.sleep(0.1)
         assert lost == [Lost(why="its agent ended with status 137")]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autocap.plugins.fleet.nodes.protocol import Share, line_of, said
+from autocap.plugins.fleet.nodes.protocol import SetAllocation, line_of, said
 from bench.budget_nodes.command import ground, injected
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-WORD = line_of(Share(number=1, policy="fair", since=(0,), serials=(0,), parts_w=(0.0,))).strip()
+WORD = line_of(SetAllocation(number=1, policy="fair", since=(0,), serials=(0,), parts_w=(0.0,))).strip()
 
 
 def test_a_budget_goes_on_and_ends_well_where_an_actor_dies() -> None:
@@ -64,4 +64,4 @@ def test_who_keeps_a_group_waiting_is_called_alone_where_the_others_do_not_depen
     else:
         assert actors[0].groups == [([0, 1, 2], 1)] * 2
         assert actors[1].groups == []
-    assert {type(said(text)) for number, text in texts if number == "0"} == {Share}
+    assert {type(said(text)) for number, text in texts if number == "0"} == {SetAllocation}

@@ -12,11 +12,11 @@ import pytest
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitClamped, LimitNotEnforced, LimitRefused
 from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.limits import Fate, ForeignLimit, Guardian, settle
+from autocap.limits.background_call import BackgroundCall
 from autocap.limits.heartbeat import Pulse
 from autocap.limits.journal import Entry, Journal
 from autocap.limits.recovery import put_back
 from autocap.limits.state_dir import StateDir
-from autocap.limits.together import Aside
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
@@ -359,7 +359,7 @@ def test_limits_are_put_back_while_one_is_being_set_and_that_one_once_its_driver
     hangs = Path(two_gpus[0].uuid + ".hang")
     with unwatched(state_dir, *two_gpus) as guardian:
         hangs.touch()
-        setting = Aside[None]()
+        setting = BackgroundCall[None]()
         setting.begin(lambda: guardian.set_caps([200.0, 190.0]))
         eventually(lambda: limit_w(two_gpus[1]) == 190.0, 5.0)
         assert not guardian.beat()

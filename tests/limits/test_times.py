@@ -15,7 +15,7 @@ from autocap.limits import times
 from autocap.limits.lease import Lease
 from autocap.limits.times import ALONE_S, HANG_S, HOLDS_S, SPENT_S, STARVED_LOOK_S, STARVED_S
 from autocap.limits.vital_signs import Look
-from autocap.wire.guests import Bounds
+from autocap.wire.admission import Bounds
 from tests.docs.pages import ROOT
 
 T = {name: value for name, value in vars(times).items() if name.isupper() and name != "BOUNDS"}

@@ -10,7 +10,7 @@ LINES = {
     "autocap rec": {"recur"},
     "autocap budget s": {"set", "status"},
     "autocap budget --policy f": {"fair"},
-    "autocap budget --actuator h": {"helper"},
+    "autocap budget --via h": {"helper"},
     "autocap recur st": {"status"},
     "autocap recur --metric ": set(METRICS),
 }

@@ -24,7 +24,7 @@ from autocap.reports.rendering import Presentation, present_run
 from autocap.reports.summary.summarise import summarise as summarise_run
 from autocap.runlog.columns import parse
 from autocap.runlog.event_log import EVENTS, line_of, read_events
-from autocap.session.earlier import warm_start
+from autocap.session.warm_start import warm_start
 from autocap.sweep.document import present_sweep
 from autocap.sweep.summary import summarise, to_csv
 from tests.doubles.logs import whole_log

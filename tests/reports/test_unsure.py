@@ -32,7 +32,7 @@ from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.columns import read_samples
-from autocap.session.earlier import curve_of
+from autocap.session.warm_start import curve_of
 from autocap.testing.simulated.job import SimulatedJob
 from bench.simulation.jobs import tune
 from tests.doubles.logs import in_full, status_after, until, whole_log

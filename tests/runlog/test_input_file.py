@@ -15,7 +15,7 @@ from autocap.runlog import input_file, traces
 from autocap.runlog.columns import read_samples
 from autocap.runlog.event_log import EventTail, read_events
 from autocap.runlog.input_file import InputRefused, open_input, read_input
-from autocap.session.earlier import warm_start
+from autocap.session.warm_start import warm_start
 from tests.runlog.test_runlog import EVENTS, a_run
 
 

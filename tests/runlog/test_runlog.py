@@ -85,9 +85,7 @@ EVENTS: list[Event] = [
         exploration_energy_j=3600.0,
         exploration_iterations=20.0,
     ),
-    events.ActuatorChosen(
-        t_s=60.5, name="helper", where="/run/autocap/helper.sock", reason="setting a limit needs root"
-    ),
+    events.SetterChosen(t_s=60.5, name="helper", where="/run/autocap/helper.sock", reason="setting a limit needs root"),
     events.ProgramFound(t_s=61.0, name="python", program="/home/ada/venv/bin/python", plain="/usr/bin/python"),
     events.Warned(t_s=61.0, text="careful\nof lines"),
     events.LimitRestored(t_s=62.0, uuid="GPU-1", final=260.0, restored=True),

@@ -17,7 +17,7 @@ from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.store import Curve
-from autocap.session.earlier import Earlier, WarmStart, curve_of, warm_start
+from autocap.session.warm_start import WarmStart, WarmStartData, curve_of, warm_start
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.device import SimulatedDevice
 from autocap.testing.simulated.job import SimulatedJob
@@ -219,7 +219,7 @@ AT = OF_EDS.baseline.setting
 
 
 def best_w(*curves: Curve, metric: Metric = EDS, grid: CapGrid = GRID, arrival_w: Sequence[float] = AT) -> float | None:
-    return Earlier(curves=curves).best_w(metric, grid, arrival_w)
+    return WarmStartData(curves=curves).best_w(metric, grid, arrival_w)
 
 
 def test_a_run_begins_at_the_cap_that_the_last_one_of_its_metric_kept() -> None:
@@ -249,7 +249,7 @@ def test_curves_of_several_runs_are_one_history_beside_the_last_baseline() -> No
     warm = measurement(200.0, 1.0, cap_w=300.0)  # an "iteration" of twice the length
     last = replace(curve(STARTED, *ANEW, ended(150.0, 180.0, 1.0)), baseline=warm, progress="period")
     first = replace(OF_EDS, progress="period")
-    found = Earlier(curves=(first, last)).history(ENERGY, "period", AT)
+    found = WarmStartData(curves=(first, last)).history(ENERGY, "period", AT)
     assert [(trial.setting, pytest.approx(trial.cost)) for trial in found] == [
         (300.0, 1.0),
         (200.0, 0.82),
@@ -260,7 +260,7 @@ def test_curves_of_several_runs_are_one_history_beside_the_last_baseline() -> No
 
 def test_a_curve_from_other_limits_is_history_only_where_there_is_none_from_these() -> None:
     lower = replace(OF_EDS, baseline=measurement(95.0, 0.5, cap_w=250.0))
-    both = Earlier(curves=(lower, OF_EDS))
+    both = WarmStartData(curves=(lower, OF_EDS))
     assert [both.history(EDS, "", (at_w,))[0].setting for at_w in (250.0, 280.0)] == [250.0, 300.0]
 
 

@@ -120,7 +120,7 @@ def test_a_fault_while_tuning_puts_the_limits_back_before_its_traceback_is_writt
     clock, recorder, limits = VirtualClock(), Recorder(directory), Limits(directory)
     runner = Runner(
         clock=clock, sampler=LocalSampler(clock=clock, device=Nothing(), steps=lambda: None), controller=Broken(),
-        job=Job(clock), sink=recorder, pace=lambda: 0.1, actuator=limits,
+        job=Job(clock), sink=recorder, pace=lambda: 0.1, setter=limits,
     )  # type: ignore[arg-type]  # fmt: skip
     assert runner.run() == 5
     file = directory.path / "internal-fault.txt"

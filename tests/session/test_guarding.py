@@ -117,9 +117,7 @@ LENT = "gpu is lent to ada (PID 7); wait for it, or have that end"
 TOLD = f"the job runs untuned for now: {LENT}; it is asked again in 30 s, and then ever less often"
 
 
-@pytest.mark.parametrize(
-    "kind", [errors.ActuatorDenied, errors.DeviceLocked, errors.DeviceShared, errors.LimitWithheld]
-)
+@pytest.mark.parametrize("kind", [errors.SetterDenied, errors.DeviceLocked, errors.DeviceShared, errors.LimitWithheld])
 def test_a_job_that_is_refused_at_its_start_is_tuned_once_the_neighbour_has_gone(
     kind: type[errors.AutocapError],
 ) -> None:

@@ -59,7 +59,7 @@ def played() -> Played:
 @pytest.fixture
 def inbox(played: Played) -> SignalInbox:
     made = SignalInbox(played, cast(Recorder, None), kill_after_s=10.0, follower=played)
-    made.actuator = played
+    made.setter = played
     return made
 
 

@@ -22,10 +22,10 @@ from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore
-from autocap.session.earlier import JobMemory, WarmStart, warm_start
 from autocap.session.recorder import Recorder
 from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
+from autocap.session.warm_start import JobMemory, WarmStart, warm_start
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.testing.simulated.device import SimulatedDevice

@@ -22,7 +22,7 @@ from autocap.job.signals import SignalClock
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading, Sample
 from autocap.session import modes
-from autocap.session.place import Place
+from autocap.session.backend import Backend
 from autocap.session.roles import Decider, NoInbox, Order
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
@@ -72,7 +72,7 @@ class Loop(Decider):
     def run(self, inbox: NoInbox | None = None) -> Runner:
         runner = Runner(
             clock=self.clock, sampler=LocalSampler(clock=self.clock, device=self, steps=lambda: None),
-            controller=self, job=self, sink=self, pace=self.pace, actuator=self, inbox=inbox,
+            controller=self, job=self, sink=self, pace=self.pace, setter=self, inbox=inbox,
             setters=lambda: self.setters(),
         )  # fmt: skip
         assert runner.run() == 0
@@ -256,7 +256,7 @@ def test_whoever_can_have_no_other_caps_ends_where_the_device_makes_another_limi
 
 def test_a_driver_that_does_not_answer_keeps_no_job_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    place = Place()
+    place = Backend()
     monkeypatch.setattr(place, "source", lambda *_: answers.wait(10.0))
     monkeypatch.setattr(modes, "_OPENED_WITHIN_S", 0.1)
     config = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")))

@@ -10,7 +10,7 @@ from autocap.errors import DeviceError
 from autocap.job.signals import SignalClock
 from autocap.records import Reading
 from autocap.session import sampling
-from autocap.session.place import Place
+from autocap.session.backend import Backend
 from autocap.session.sampling import LocalSampler
 
 
@@ -107,7 +107,7 @@ def test_a_job_of_this_machine_is_sampled_so() -> None:
     released = threading.Timer(3.0, driver.may.set)  # or whoever waits for it would for ever
     released.start()
     with SignalClock() as clock:
-        sampler = Place().sampler(
+        sampler = Backend().sampler(
             clock=clock, device=driver, steps=lambda: None, node=None, pace=lambda: 0.1, is_steady=lambda: False
         )  # type: ignore[arg-type]
         assert sampler.samples() == ()

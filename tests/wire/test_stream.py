@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from autocap.clock import VirtualClock
 from autocap.wire import listening
-from autocap.wire.guests import Bounds
+from autocap.wire.admission import Bounds
 from autocap.wire.json_lines import NotALine
 from autocap.wire.lines import Lines
-from autocap.wire.server import Door
+from autocap.wire.server import ClientAdmission
 from autocap.wire.stream import LineStream, dialled
 
 
@@ -93,11 +93,11 @@ def listener(tmp_path: Path) -> Iterator[Scarce]:
         yield scarce
 
 
-def door(listener: socket.socket, clock: VirtualClock, bounds: Bounds) -> Door:
-    return Door(listener, bounds, clock.now, lambda why: f"{why.code}: {why.text}\n".encode())
+def door(listener: socket.socket, clock: VirtualClock, bounds: Bounds) -> ClientAdmission:
+    return ClientAdmission(listener, bounds, clock.now, lambda why: f"{why.code}: {why.text}\n".encode())
 
 
-def wakes(one: Door) -> bool:
+def wakes(one: ClientAdmission) -> bool:
     poll = select.poll()
     one.watch(poll)
     return bool(poll.poll(0))
@@ -113,8 +113,8 @@ def test_without_a_descriptor_left_a_server_does_not_wake_up_again_and_again(lis
         clock.wait_until(clock.now() + 0.1)
         listener.left = 1
         assert wakes(one)
-        ((connection, guest),) = one.enter(9, socket.socket.close)
-        assert guest.peer.pid > 0
+        ((connection, admitted),) = one.enter(9, socket.socket.close)
+        assert admitted.peer.pid > 0
         connection.close()
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from autocap.devices.nvml.library import open_library, pci_address
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.state import LimitState, to_milliwatts
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitRefused
+from autocap.errors import LimitRefused, SetterAbsent, SetterUnavailable
 from autocap.text import printable
 
 KIND = "zeusd"  # of a journal entry, with the address behind a colon
@@ -47,22 +47,22 @@ class Zeusd:
         return Zeusd(usual_address(environ), environ.get(_TOKEN) or None)
 
     def require(self, gpus: Mapping[str, str | None]) -> None:
-        """Raises ActuatorUnavailable, with what is missing, where it would not set the limits of these GPUs.
+        """Raises SetterUnavailable, with what is missing, where it would not set the limits of these GPUs.
 
         gpus: by what messages call them.
         """
         ids, groups, needs_token = self._discovered()
         if _GROUP not in groups:
-            raise ActuatorUnavailable(f"{self._where} {_SAYINGS[404]}; its administrator enables that API group")
+            raise SetterUnavailable(f"{self._where} {_SAYINGS[404]}; its administrator enables that API group")
         if needs_token and self._token is None:
-            raise ActuatorUnavailable(f"{self._where} asks for a token; set {_TOKEN}")
+            raise SetterUnavailable(f"{self._where} asks for a token; set {_TOKEN}")
         for where, address in gpus.items():
             if address not in ids:
-                raise ActuatorUnavailable(f"{self._where} does not have {where} ({address or 'PCI address unknown'})")
+                raise SetterUnavailable(f"{self._where} does not have {where} ({address or 'PCI address unknown'})")
 
     def _discovered(self) -> tuple[dict[str, int], list[object], bool]:
         """Its own numbers of the GPUs it has, by PCI address; what it grants, and whether to tokens alone. Raises
-        ActuatorUnavailable."""
+        SetterUnavailable."""
         try:
             body = self._answer("GET", "/discover", {})
             groups, gpus, needs_token = body["enabled_api_groups"], body["gpus"], body.get("auth_required") is True
@@ -70,7 +70,7 @@ class Zeusd:
                 raise TypeError("its GPUs or API groups are no list")
             ids = {_as_lspci(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus}
         except (ValueError, KeyError, TypeError) as error:
-            raise ActuatorUnavailable(f"{self._where} does not answer as zeusd does: {error}") from error
+            raise SetterUnavailable(f"{self._where} does not answer as zeusd does: {error}") from error
         return ids, groups, needs_token
 
     def __call__(self, gpu: LimitState, cap_w: float) -> None:
@@ -78,9 +78,9 @@ class Zeusd:
         try:
             address, (ids, _, _) = pci_address(gpu.handle, gpu.where), self._discovered()
             if address is None or address not in ids:
-                raise ActuatorUnavailable(f"{self._where} does not have it ({address or 'PCI address unknown'})")
+                raise SetterUnavailable(f"{self._where} does not have it ({address or 'PCI address unknown'})")
             self._set(ids[address], to_milliwatts(cap_w))
-        except ActuatorUnavailable as error:
+        except SetterUnavailable as error:
             raise LimitRefused(f"cap {cap_w:g} W was not set on {gpu.where}: {error}") from error
 
     @property
@@ -93,10 +93,10 @@ class Zeusd:
         errors = self._answer("POST", "/gpu/set_power_limit", asked).get("errors")
         if errors:
             said = "; ".join(map(str, errors.values())) if isinstance(errors, dict) else str(errors)
-            raise ActuatorUnavailable(f"{self._where} could not set it: {printable(said)[:_SHOWN]!r}")
+            raise SetterUnavailable(f"{self._where} could not set it: {printable(said)[:_SHOWN]!r}")
 
     def _answer(self, method: str, path: str, parameters: Mapping[str, str]) -> dict[str, object]:
-        """The object that it answers, an empty one for nothing. Raises ActuatorUnavailable, ValueError."""
+        """The object that it answers, an empty one for nothing. Raises SetterUnavailable, ValueError."""
         url = f"{path}?{urlencode(parameters)}" if parameters else path
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         try:
@@ -105,14 +105,14 @@ class Zeusd:
                 response = connection.getresponse()
                 status, data = response.status, response.read(_MOST_BYTES)
         except FileNotFoundError as error:
-            raise ActuatorAbsent(f"no zeusd serves {self.address}") from error
+            raise SetterAbsent(f"no zeusd serves {self.address}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ActuatorUnavailable(f"{self._where} cannot be asked: {why}") from error
+            raise SetterUnavailable(f"{self._where} cannot be asked: {why}") from error
         body = _object(data) if data.strip() else {}
         if status != 200 and not body.get("errors"):
             text = printable(data.decode(errors="replace"))[:_SHOWN]
-            raise ActuatorUnavailable(f"{self._where} {_SAYINGS.get(status, f'answers {status} {text!r}')}")
+            raise SetterUnavailable(f"{self._where} {_SAYINGS.get(status, f'answers {status} {text!r}')}")
         return body
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -120,7 +120,7 @@ class Zeusd:
             return _UnixConnection(self.address)
         host, _, port = self.address.rpartition(":")
         if not _is_this_machine(host.strip("[]")) or not port.isdigit():
-            raise ActuatorUnavailable(
+            raise SetterUnavailable(
                 f"{_HOST} is {printable(self.address)!r}, not HOST:PORT of this machine (127.0.0.1, ::1, localhost): "
                 "another machine's zeusd would set another machine's limits"
             )

@@ -16,7 +16,6 @@ from autocap.devices import outside_limits
 from autocap.devices.base import LimitVerifier, Tunable
 from autocap.devices.limit_steps import may_be_made
 from autocap.errors import (
-    ActuatorUnavailable,
     DeviceLocked,
     GuardError,
     LeaseEnded,
@@ -25,6 +24,7 @@ from autocap.errors import (
     LimitOvertaken,
     LimitRefused,
     PeerLost,
+    SetterUnavailable,
 )
 from autocap.job.keeper import Keeper
 from autocap.limits.asking import ForeignLimit
@@ -89,7 +89,7 @@ class RemoteGuardian(PeerGuardian):
     verifier: reads their limits. connect: to the helper, within so many seconds. back_within_s: for how long a helper
     that was lost is awaited; its supervisor needs less. called: what messages call it. pause: waits for some seconds.
 
-    Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
+    Entering raises SetterUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
     """
 
@@ -176,7 +176,7 @@ class RemoteGuardian(PeerGuardian):
         try:
             self._require_found(self._lend(LEND_WITHIN_S), "the limits were lent to others meanwhile")
         except PeerLost as error:
-            raise ActuatorUnavailable(str(error)) from error
+            raise SetterUnavailable(str(error)) from error
 
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and PeerLost."""
@@ -209,7 +209,7 @@ class RemoteGuardian(PeerGuardian):
             try:
                 found_w = self._lend(max(0.5, deadline_s - time.monotonic()))
                 break
-            except (ActuatorUnavailable, DeviceLocked, PeerLost) as error:  # a dead one's locks are freed by and by
+            except (SetterUnavailable, DeviceLocked, PeerLost) as error:  # a dead one's locks are freed by and by
                 why = error
             if time.monotonic() > deadline_s:
                 raise LeaseEnded(

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from autocap.errors import (
-    ActuatorAbsent,
-    ActuatorUnavailable,
     AutocapError,
     DeviceError,
     DeviceLocked,
@@ -29,6 +27,8 @@ from autocap.errors import (
     LimitRefused,
     LimitWithheld,
     PeerLost,
+    SetterAbsent,
+    SetterUnavailable,
 )
 from autocap.job.own_command import sudo_command
 from autocap.limits.asking import ForeignLimit
@@ -60,7 +60,7 @@ A = TypeVar("A", bound=Answer)
 _LEAST_S = 0.1
 
 
-class ConnectedTooOften(ActuatorUnavailable):
+class ConnectedTooOften(SetterUnavailable):
     """wait_s: seconds until another connection is taken."""
 
     def __init__(self, message: str, wait_s: float) -> None:
@@ -69,7 +69,7 @@ class ConnectedTooOften(ActuatorUnavailable):
 
 
 def connect(path: Path, within_s: float = ANSWER_WITHIN_S) -> "Connection":
-    """A connection, once the helper takes one. Raises ActuatorUnavailable as `Connection` does."""
+    """A connection, once the helper takes one. Raises SetterUnavailable as `Connection` does."""
     deadline_s = time.monotonic() + within_s
     while True:
         try:
@@ -85,7 +85,7 @@ class Connection(Client[Request, Answer | Refusal]):
     """connected: to the helper, or to a keeper; it is taken over. other: what messages call it. where: it is, and
     look: what shows why it is of no use, for errors. hello: what it says of itself.
 
-    Raises ActuatorUnavailable where it does not answer within `within_s` seconds.
+    Raises SetterUnavailable where it does not answer within `within_s` seconds.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Connection(Client[Request, Answer | Refusal]):
         except PeerLost as error:
             self.close()
             advice = f"; {look}" if look else ""
-            raise ActuatorUnavailable(f"{other}{where} cannot be used: {error}{advice}") from error
+            raise SetterUnavailable(f"{other}{where} cannot be used: {error}{advice}") from error
         except Refused as error:
             self.close()
-            refused = ActuatorUnavailable(f"{other}{where} lends nothing: {error}")
+            refused = SetterUnavailable(f"{other}{where} lends nothing: {error}")
             wait_s = error.wait_s
             raise (refused if wait_s is None else ConnectedTooOften(str(refused), wait_s)) from error
 
@@ -145,14 +145,14 @@ class Connection(Client[Request, Answer | Refusal]):
 
 
 def _dialled(path: Path, within_s: float) -> socket.socket:
-    """Raises ActuatorUnavailable, with the command that mends it, where no helper can be reached."""
+    """Raises SetterUnavailable, with the command that mends it, where no helper can be reached."""
     try:
         return dialled(path, within_s)
     except (FileNotFoundError, NotADirectoryError) as error:
         install = sudo_command("helper install")
-        raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
+        raise SetterAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
     except OSError as error:
-        raise ActuatorUnavailable(_unreachable(path, error)) from error
+        raise SetterUnavailable(_unreachable(path, error)) from error
 
 
 def error_of(refusal: Refusal) -> AutocapError:
@@ -221,26 +221,26 @@ log = logging.getLogger(__name__)
 
 
 def offers_at(path: Path) -> dict[str, Offer]:
-    """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
+    """By UUID. Raises SetterUnavailable, with the command that mends it, where no helper answers."""
     with closing(connect(path)) as connection:
         try:
             return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
         except (PeerLost, Refused) as error:
-            raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
+            raise SetterUnavailable(f"the helper at {path} tells of no device: {error}") from error
 
 
 def leases_at(path: Path) -> tuple[LeaseStatus, ...]:
-    """What is lent at the moment. Raises ActuatorUnavailable where no helper answers."""
+    """What is lent at the moment. Raises SetterUnavailable where no helper answers."""
     with closing(connect(path)) as connection:
         try:
             return connection.ask_once_taken(Op.STATUS, Status).leases
         except (PeerLost, Refused) as error:
-            raise ActuatorUnavailable(f"the helper at {path} tells of no lease: {error}") from error
+            raise SetterUnavailable(f"the helper at {path} tells of no lease: {error}") from error
 
 
 def end_leases_at(path: Path, uuids: Sequence[str]) -> tuple[Ended, ...]:
     """End the leases that have one of these devices; those that were. A helper of an earlier version ends none, and one
-    to which we are not root. Raises ActuatorUnavailable where no helper answers."""
+    to which we are not root. Raises SetterUnavailable where no helper answers."""
     found: list[Ended] = []
     with closing(connect(path)) as connection:
         try:

@@ -13,7 +13,6 @@ from autocap import __version__
 from autocap.errors import AutocapError, GuardError
 from autocap.job.processes import has_ended, identify
 from autocap.limits import Restored
-from autocap.limits.helper.house import House
 from autocap.limits.helper.lent_devices import ASKED, LentDevices, refusal_of
 from autocap.limits.helper.protocol import (
     MOST_REQUEST_BYTES,
@@ -35,10 +34,11 @@ from autocap.limits.helper.protocol import (
     decode_request,
     encode_answer,
 )
+from autocap.limits.helper.service_state import ServiceState
 from autocap.limits.lease import Lease
 from autocap.limits.times import HANG_S, HELPER_BEAT_S, LEASES_END_S, POLICY_S, RECHECK_S
 from autocap.limits.vital_signs import Look, VitalSigns
-from autocap.wire.guests import Bucket, Guest
+from autocap.wire.admission import AdmittedClient, Bucket
 from autocap.wire.json_lines import NotALine
 from autocap.wire.refusal import Refused, refused
 from autocap.wire.stream import LineStream
@@ -56,18 +56,22 @@ class Conversation:
     """
 
     def __init__(
-        self, house: House, guest: Guest, look: Callable[..., Look | None], is_there: Callable[[], bool] = lambda: True
+        self,
+        service_state: ServiceState,
+        admitted: AdmittedClient,
+        look: Callable[..., Look | None],
+        is_there: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
+        self._service_state, self._admitted, self._peer, self._look = service_state, admitted, admitted.peer, look
         self._is_there = is_there
-        self._messages = Bucket(house.bounds.messages, house.now)
+        self._messages = Bucket(service_state.bounds.messages, service_state.now)
         self._lease = Lease(
-            house.now(), restore_s=HANG_S, leave_s=house.bounds.idle_s
+            service_state.now(), restore_s=HANG_S, leave_s=service_state.bounds.idle_s
         )  # its end counts while nothing is lent
         self._held: LentDevices | None = None
         self._notes: list[str] = []
         self._ended_why = ""
-        self._beat_s = self._checked_s = self._policy_s = house.now()
+        self._beat_s = self._checked_s = self._policy_s = service_state.now()
         self.over: str | None = None
         self._answers: dict[Op, Callable[[Request], Answer]] = {
             Op.HELLO: lambda request: Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S),
@@ -78,7 +82,7 @@ class Conversation:
             Op.BEAT: self._beaten,
             Op.RESTORE: lambda request: PutBack(restored=self._lent().restore(ASKED)),
             Op.GIVE_BACK: self._give_back,
-            Op.STATUS: lambda request: Status(leases=self._house.loans.all()),
+            Op.STATUS: lambda request: Status(leases=self._service_state.loans.all()),
             Op.END_LEASES: self._end_leases,
             Op.LEAVE_OUT: lambda request: PutBack(restored=self._lent().leave_out(request.devices)),
         }
@@ -118,7 +122,7 @@ class Conversation:
 
     def wait_s(self) -> float:
         """Seconds until `pass_time` is due."""
-        now_s = self._house.now()
+        now_s = self._service_state.now()
         due_s = self._lease.over_s
         if self._held is not None:
             of_helper_s = (self._beat_s + HELPER_BEAT_S, self._policy_s + POLICY_S, self._checked_s + RECHECK_S)
@@ -128,7 +132,7 @@ class Conversation:
     def pass_time(self) -> None:
         """Do what is due by now."""
         self._heed_end()
-        now_s = self._house.now()
+        now_s = self._service_state.now()
         silence_s = self._lease.silence_s(now_s)
         if self._held is None:
             if self._lease.is_over(now_s):
@@ -157,11 +161,11 @@ class Conversation:
         self._end_lease(why)
 
     def _is_heard(self) -> None:
-        self._guest.heard_s = self._house.now()
-        self._lease.renew(self._guest.heard_s, None if self._held is None else self._look(threads=False))
+        self._admitted.heard_s = self._service_state.now()
+        self._lease.renew(self._admitted.heard_s, None if self._held is None else self._look(threads=False))
 
     def _beat_watchdog(self, held: LentDevices) -> None:
-        self._beat_s = self._house.now()
+        self._beat_s = self._service_state.now()
         held.beat()
 
     def _end_lease(self, why: str) -> tuple[Restored, ...]:
@@ -173,7 +177,7 @@ class Conversation:
         try:
             return held.end(why)
         finally:
-            self._guest.lent_no_more()
+            self._admitted.lent_no_more()
 
     def _lent(self) -> LentDevices:
         self._heed_end()
@@ -190,26 +194,26 @@ class Conversation:
     # The requests.
 
     def _devices(self, request: Request) -> Devices:
-        wait_s = self._house.looks.take(self._peer.account)
+        wait_s = self._service_state.looks.take(self._peer.account)
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"devices are asked for too often; wait {wait_s:.2f} s", wait_s)
-        found = self._house.devices()
-        return Devices(devices=tuple(self._house.offer(self._peer, device) for device in found))
+        found = self._service_state.devices()
+        return Devices(devices=tuple(self._service_state.offer(self._peer, device) for device in found))
 
     def _lend(self, request: Request) -> Lent:
         if self._held is not None:
             raise refused(Code.TOO_MANY, "this connection has a lease; give it back first, or open another connection")
-        wait_s = self._house.lends.take(self._peer.account)
+        wait_s = self._service_state.lends.take(self._peer.account)
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"limits are asked for too often; wait {wait_s:.1f} s", wait_s)
-        if not self._guest.lend():
+        if not self._admitted.lend():
             raise refused(Code.TOO_MANY, "this connection was closed, as others had none; open another one")
         try:
-            self._held = LentDevices(self._house, self._peer, request.devices, self._is_there)
+            self._held = LentDevices(self._service_state, self._peer, request.devices, self._is_there)
         except BaseException:
-            self._guest.lent_no_more()
+            self._admitted.lent_no_more()
             raise
-        self._beat_s = self._checked_s = self._policy_s = self._house.now()
+        self._beat_s = self._checked_s = self._policy_s = self._service_state.now()
         self._lease.renew(self._beat_s, self._look(threads=False))
         return self._held.lent
 
@@ -244,7 +248,7 @@ class Conversation:
             raise refused(Code.TOO_MANY, "this connection has a lease itself; end others' by another connection")
         deadline_s = time.monotonic() + LEASES_END_S
         ended = []
-        for loan, lease in self._house.loans.end(request.devices, f"{self._peer.who} has ended it"):
+        for loan, lease in self._service_state.loans.end(request.devices, f"{self._peer.who} has ended it"):
             is_over = loan.over.wait(max(0.0, deadline_s - time.monotonic()))
             ended.append(Ended(lease=lease, restored=loan.restored if is_over else None))
         return LeasesEnded(ended=tuple(ended))
@@ -297,26 +301,28 @@ class PeerProcess:
             os.close(self.fd)
 
 
-def attend_peer(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
-    """Serve who has connected, as `attend` does."""
-    peer = guest.peer
+def serve_peer(service_state: ServiceState, connection: socket.socket, admitted: AdmittedClient, stop_fd: int) -> None:
+    """Serve who has connected, as `serve_client` does."""
+    peer = admitted.peer
     try:
         process = PeerProcess(pidfd_of(connection, peer.pid), peer.pid)
     except OSError as error:
         log.debug("%s is not served: %s", peer.who, error)
         connection.close()
         return
-    attend(house, connection, guest, stop_fd, process)
+    serve_client(service_state, connection, admitted, stop_fd, process)
 
 
-def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int, process: PeerProcess) -> None:
+def serve_client(
+    service_state: ServiceState, connection: socket.socket, admitted: AdmittedClient, stop_fd: int, process: PeerProcess
+) -> None:
     """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end. process: the
     client's. Both are closed at the end."""
     try:
-        conversation = Conversation(house, guest, process.look, process.is_there)
+        conversation = Conversation(service_state, admitted, process.look, process.is_there)
         why = "internal fault"
         try:
-            why = _Attendant(house, connection, process, stop_fd).serve(conversation)
+            why = _ClientService(service_state, connection, process, stop_fd).serve(conversation)
         finally:
             conversation.end(why)
     finally:
@@ -324,9 +330,11 @@ def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int, 
         connection.close()
 
 
-class _Attendant:
-    def __init__(self, house: House, connection: socket.socket, process: PeerProcess, stop_fd: int) -> None:
-        self._house, self._connection, self._process = house, connection, process
+class _ClientService:
+    def __init__(
+        self, service_state: ServiceState, connection: socket.socket, process: PeerProcess, stop_fd: int
+    ) -> None:
+        self._service_state, self._connection, self._process = service_state, connection, process
         self._stop_fd = stop_fd
         self._stream = LineStream(connection, connection, MOST_REQUEST_BYTES)
         self._ends = select.poll()  # what ends all
@@ -381,6 +389,6 @@ class _Attendant:
     def _send(self, data: bytes) -> str | None:
         """Why the client takes none; it need not be long in doing so, as its answers are few and short."""
         self._stream.say(data)
-        if self._stream.deliver(self._house.bounds.send_s):
+        if self._stream.deliver(self._service_state.bounds.send_s):
             return None
         return "the client has closed the connection" if self._stream.broken else "the client does not read its answers"

@@ -19,10 +19,10 @@ from autocap.errors import (
     LimitRefused,
 )
 from autocap.limits import ForeignLimit, Guardian, Restored
-from autocap.limits.helper.house import House, InUse, Terms
+from autocap.limits.background_call import BackgroundCall
 from autocap.limits.helper.protocol import Code, Holder, Lent, Refusal
+from autocap.limits.helper.service_state import InUse, ServiceState, Terms
 from autocap.limits.times import BEAT_APART_S
-from autocap.limits.together import Aside
 from autocap.wire.refusal import Refused, refused
 from autocap.wire.who import Peer
 
@@ -58,24 +58,26 @@ class LentDevices:
     devices are not to be had; then nothing is held.
     """
 
-    def __init__(self, house: House, peer: Peer, uuids: Sequence[str], is_there: Callable[[], bool]) -> None:
-        self._house, self._peer, self._is_there = house, peer, is_there
-        self._aside = Aside[None]()
+    def __init__(
+        self, service_state: ServiceState, peer: Peer, uuids: Sequence[str], is_there: Callable[[], bool]
+    ) -> None:
+        self._service_state, self._peer, self._is_there = service_state, peer, is_there
+        self._aside = BackgroundCall[None]()
         self._names = ", ".join(uuids)
         self._told = 0
         self.put_back = False
-        self._devices = _known(house, uuids)
+        self._devices = _known(service_state, uuids)
         with ExitStack() as stack:
             try:
-                self._loan = house.loans.take(peer, uuids)
+                self._loan = service_state.loans.take(peer, uuids)
             except InUse as error:
                 raise _in_use(str(error), Holder(uid=error.holder.uid, pid=error.holder.pid)) from error
-            stack.callback(house.loans.release, self._loan)
+            stack.callback(service_state.loans.release, self._loan)
             self._terms("is not lent")
             try:
-                self._guardian: Guardian = stack.enter_context(house.guardian(self._devices))
+                self._guardian: Guardian = stack.enter_context(service_state.guardian(self._devices))
             except DeviceLocked as error:
-                raise _in_use(str(error), house.outside_holder(uuids)) from error
+                raise _in_use(str(error), service_state.outside_holder(uuids)) from error
             except AutocapError as error:
                 raise Refused(refusal_of(error)) from error
             self._loan.found_w = self._guardian.original_w
@@ -135,7 +137,7 @@ class LentDevices:
             return restored
         for one in restored:
             if one.failure is not None:
-                self._house.unsettled.set()
+                self._service_state.unsettled.set()
             level = logging.INFO if one.note is None else logging.ERROR if one.failure else logging.WARNING
             back = f"{one.uuid} is back at {_watts([one.final_w])}" if one.note is None else one.note
             log.log(level, "%s: %s (%s)", self._peer.who, back, why)
@@ -161,7 +163,7 @@ class LentDevices:
     def require_bounds(self) -> None:
         """Raises Refused where the policy allows the client nothing there any more, or not the caps that it has set."""
         for device, cap_w, found_w in zip(self._devices, self._loan.caps_w, self._loan.found_w, strict=True):
-            why = self._house.forbids(self._peer, device, None if cap_w == found_w else cap_w)
+            why = self._service_state.forbids(self._peer, device, None if cap_w == found_w else cap_w)
             if why is not None:
                 text = f"the limit of {device.uuid} is lent no longer: {why}"
                 raise Refused(Refusal(code=Code.NOT_ALLOWED, text=text), ended=True)
@@ -181,7 +183,7 @@ class LentDevices:
 
     def _terms(self, word: str = "is lent no longer") -> list[Terms]:
         """Raises Refused."""
-        found = [self._house.terms(self._peer, device) for device in self._devices]
+        found = [self._service_state.terms(self._peer, device) for device in self._devices]
         for device, terms in zip(self._devices, found, strict=True):
             if isinstance(terms, str):
                 text = f"the limit of {device.uuid} {word}: {terms}"
@@ -190,7 +192,7 @@ class LentDevices:
 
     def _count_sets(self, terms: Sequence[Terms]) -> None:
         rates = [one.sets_per_s for one in terms if one.sets_per_s is not None]
-        wait_s = self._house.sets.take(*self._loan.devices, per_s=min(rates, default=None))
+        wait_s = self._service_state.sets.take(*self._loan.devices, per_s=min(rates, default=None))
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"limits are set too often; wait {wait_s:.2f} s", wait_s)
 
@@ -210,10 +212,10 @@ class LentDevices:
             self.beat()
 
 
-def _known(house: House, uuids: Sequence[str]) -> list[ListedDevice]:
+def _known(service_state: ServiceState, uuids: Sequence[str]) -> list[ListedDevice]:
     """Raises Refused for a device that is not there, and for kinds that do not go together."""
     try:
-        known = {device.uuid: device for device in house.devices()}
+        known = {device.uuid: device for device in service_state.devices()}
     except AutocapError as error:
         raise Refused(refusal_of(error)) from error
     for uuid in uuids:

@@ -24,16 +24,16 @@ from autocap.job.signals import ignore_signals
 from autocap.limits import Guardian, watchdog
 from autocap.limits.fork_server import duty_of, request
 from autocap.limits.heartbeat import Heartbeat, StartWatch
-from autocap.limits.helper.conversation import PeerProcess, attend
-from autocap.limits.helper.house import House
+from autocap.limits.helper.conversation import PeerProcess, serve_client
+from autocap.limits.helper.service_state import ServiceState
 from autocap.limits.journal import Entry
 from autocap.limits.keeper.charge import Charge, ChargePolicy
 from autocap.limits.keeper.openings import Openings
 from autocap.limits.state_dir import default_path
 from autocap.limits.times import SERVICE_END_S
 from autocap.limits.watchdog import Duty, OwnProcess, WatchdogProcess
+from autocap.wire.admission import AdmittedClient, Bounds, Rate
 from autocap.wire.codec import decode
-from autocap.wire.guests import Bounds, Guest, Rate
 
 _DONE = b"d"
 _BEATS = 0
@@ -156,7 +156,7 @@ class KeeperProcess:
         self._stop_fd, self._stopping_fd = os.pipe()
         self._openings = Openings(charge, self._guard)
         self._start_watch = start_watch
-        self._house: House | None = None
+        self._service_state: ServiceState | None = None
         self._threads: list[threading.Thread] = []
 
     def stop(self) -> None:
@@ -211,23 +211,27 @@ class KeeperProcess:
     def _guard(self, process: int, pid: int) -> int:
         """A thread that serves one connection, of a process whose descriptor is given; its other end. Which process
         that is decides when its limits are put back, and nothing else."""
-        if self._house is None:
-            self._house = _house(self._charge, self._start_watch)
+        if self._service_state is None:
+            self._service_state = _service_state(self._charge, self._start_watch)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= _MOST_CONNECTIONS:
             raise OSError(errno.EAGAIN, "too many connections are open")
         ours, theirs = socket.socketpair()
-        guest = Guest(replace(self._charge.peer, pid=pid), self._house.now(), partial(ours.shutdown, socket.SHUT_RDWR))
+        admitted = AdmittedClient(
+            replace(self._charge.peer, pid=pid), self._service_state.now(), partial(ours.shutdown, socket.SHUT_RDWR)
+        )
         peer = PeerProcess(os.dup(process), pid)
-        thread = threading.Thread(target=attend, args=(self._house, ours, guest, self._stop_fd, peer), daemon=True)
+        thread = threading.Thread(
+            target=serve_client, args=(self._service_state, ours, admitted, self._stop_fd, peer), daemon=True
+        )
         self._threads.append(thread)
         thread.start()
         return theirs.detach()
 
 
-def _house(charge: Charge, start_watch: StartWatch) -> House:
+def _service_state(charge: Charge, start_watch: StartWatch) -> ServiceState:
     inventories = charge.inventories()
-    return House(
+    return ServiceState(
         inventories=inventories,
         policy=ChargePolicy(charge, inventories),
         state_dir=default_path(),

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
-from autocap.config import ACTUATOR, DEVICE, NODE_POWER, RunConfig, values
+from autocap.config import DEVICE, NODE_POWER, VIA, RunConfig, values
 from autocap.config.option import CommandOption, same
 from autocap.devices import inventory_of, kind_of
 from autocap.devices.inventory import HoldableInventory
@@ -104,9 +104,9 @@ class BudgetConfig:
         _of_run("--gpus", help="indices, ranges or UUIDs, by comma (default: all whose limits can be set)"),
     ] = None
     device: Annotated[str, _of_run("--device", help="auto or nvml (default: auto)")] = DEVICE
-    actuator: Annotated[
-        str, _of_run("--actuator", help="who sets the limits: auto, direct, helper or zeusd (default: auto)")
-    ] = ACTUATOR
+    via: Annotated[str, _of_run("--via", help="who sets the limits: auto, direct, helper or zeusd (default: auto)")] = (
+        VIA
+    )
     node_power: Annotated[
         str,
         _of_run(

@@ -25,12 +25,12 @@ from autocap.progress.counting import Counting
 from autocap.progress.regex import Relay
 from autocap.progress.values import ReportedValue, ValueFile
 from autocap.session import modes
-from autocap.session.place import Place
+from autocap.session.backend import Backend
 
 _STDOUT = 1
 
 
-class TargetPlace(Place):
+class TargetPlace(Backend):
     """This machine, with the target's values read; a context manager. pattern: what finds a value in the output, ""
     where the job reports it by itself."""
 

@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.events import (
-    ActuatorChosen,
     Decided,
     DeviceFound,
     Event,
     ProgramFound,
     Remembered,
+    SetterChosen,
     SettingsTaken,
     State,
     StateEntered,
@@ -103,7 +103,7 @@ _WHOLE_SCREEN = "\x1b[r"  # as the scrolling region; moves the cursor
 _CLEAR_BELOW = "\x1b[J"
 _REFRESH_S = 0.5
 # What stays above the view, if it is said at all.
-_KEPT = ActuatorChosen | Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
+_KEPT = SetterChosen | Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
 
 
 class LiveView(PlainLines):

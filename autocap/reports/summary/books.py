@@ -18,7 +18,7 @@ from autocap.events.quote import CARBON, PRICE
 from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Measurement, Prediction
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, Measured, costs_by_cap, costs_predicted
-from autocap.reports.summary.record import MEASURED, PREDICTED, Account, Amount, Books
+from autocap.reports.summary.record import MEASURED, PREDICTED, Account, Amount, CostAccounts
 
 Floats = NDArray[np.float64]
 _SHORTEST_S = 1e-9
@@ -167,7 +167,7 @@ def books(
     base: Measurement | None,
     measured: Sequence[Measured],
     predicted: Sequence[Prediction],
-) -> Books | None:
+) -> CostAccounts | None:
     """The accounts of a run; `None` where nobody said what a kWh costs or emits, or nothing was counted.
 
     metric: as `in_force` has it. base: what the kept cap is compared with; `None` where the run cannot be compared.
@@ -182,7 +182,7 @@ def books(
     throughout = {kind: course for kind, course in known.items() if (shares[kind] or 0.0) >= _THROUGHOUT}
     others = replace(accounts, known=throughout)
     comparable = base is not None and not base.is_relative and work.counted
-    return Books(
+    return CostAccounts(
         price_source=sources[PRICE].source if PRICE in sources and rates.energy_price is None else None,
         carbon_source=sources[CARBON].source if CARBON in sources and rates.carbon_g_per_kwh is None else None,
         currency=rates.currency or (sources[PRICE].currency if PRICE in sources else None),

@@ -40,7 +40,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class CostAccounts:
     """A run's accounts, since its first counted iteration, the search included.
 
     price_source, carbon_source: where they were read, `None` of a number. currency: of the money. price, carbon: means
@@ -311,7 +311,7 @@ class Summary:
     best_by_metric_gpu: tuple[BestCap, ...] = ()
     settings: tuple[TakenSetting, ...] = ()
     remembered: RememberedSummary | None = None
-    books: Books | None = None
+    books: CostAccounts | None = None
     knob: Knob = POWER_LIMIT
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from autocap.events import MetricInfo
 from autocap.reports.document import Fact, Table
-from autocap.reports.summary.record import PREDICTED, Account, Amount, Books, Summary
+from autocap.reports.summary.record import PREDICTED, Account, Amount, CostAccounts, Summary
 from autocap.reports.wording.numbers import change, common_caps, with_error
 
 _J_PER_KWH = 3.6e6
@@ -95,13 +95,13 @@ def facts(summary: Summary) -> Iterator[Fact]:
             yield Fact(name=name, value=f"{amount.value / scale[0]:.4g} {scale[1]}", note=note or "this run")
 
 
-def _others(books: Books, name: str) -> list[tuple[Amount | None, str]]:
+def _others(books: CostAccounts, name: str) -> list[tuple[Amount | None, str]]:
     field = {"cost of the work": "cost", "cost of the energy": "money", "emitted": "carbon_g"}[name]
     accounts = ((books.baseline, "the limit found"), (books.constant, "the best constant cap"))
     return [(getattr(account, field), what) for account, what in accounts if account is not None]
 
 
-def _against(summary: Summary, books: Books) -> Iterator[tuple[str, list[str]]]:
+def _against(summary: Summary, books: CostAccounts) -> Iterator[tuple[str, list[str]]]:
     for account, what in (
         (books.baseline, "against the limit found on arrival"),
         (books.constant, "against the best constant cap"),
@@ -122,12 +122,12 @@ def _against(summary: Summary, books: Books) -> Iterator[tuple[str, list[str]]]:
         )
 
 
-def money_name(books: Books) -> str:
+def money_name(books: CostAccounts) -> str:
     """The currency, or what stands for one that nobody named."""
     return books.currency or "money"
 
 
-def cost_scale(metric: MetricInfo, books: Books) -> Scale | None:
+def cost_scale(metric: MetricInfo, books: CostAccounts) -> Scale | None:
     """Of what the metric counts, where that is money or grams; `None` where it is nothing that adds up, or no more than
     what stands in a column of its own."""
     if books.spent.cost is None:

@@ -63,7 +63,7 @@ class Wording:
                 return f"command {shown(name)} is {program} here; sudo's own PATH {other}"
             case events.SettingsTaken(settings=settings):
                 return f"settings taken: {taken_words(settings)}"
-            case events.ActuatorChosen(name=name, where=where, reason=reason, node=node) if where:
+            case events.SetterChosen(name=name, where=where, reason=reason, node=node) if where:
                 by = f"the helper at {where}" if name == "helper" else f"{name} at {where}"
                 there = f" of {node}" if node else ""
                 return f"limits{there} are set by {by}{f', as {reason}' if reason else ''}"

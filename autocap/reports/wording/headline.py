@@ -4,7 +4,7 @@ import math
 
 from autocap.metrics import Rates
 from autocap.records import same_limits
-from autocap.reports.summary.record import Account, Books, Summary
+from autocap.reports.summary.record import Account, CostAccounts, Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.books import CARBON, ENERGY, scale_of
 from autocap.reports.wording.numbers import LOW_CONFIDENCE, Verdict, bound, change, verdict, with_unit
@@ -44,7 +44,7 @@ def _label(summary: Summary) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def _followed(summary: Summary, books: Books, baseline: Account) -> str:
+def _followed(summary: Summary, books: CostAccounts, baseline: Account) -> str:
     """What a run saved whose caps followed a value: against the baseline, and against the best constant cap."""
     what = "carbon" if summary.metric.name == "carbon" else "price"
     said = []

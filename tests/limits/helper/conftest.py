@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from autocap.limits.helper import policy
-from autocap.wire.guests import Bounds
-from tests.doubles.lending import Parlour
+from autocap.wire.admission import Bounds
+from tests.doubles.lending import HelperRig
 
 
 @pytest.fixture
-def new_parlour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Parlour]]:
+def new_helper_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., HelperRig]]:
     """Makes one with bounds of its own."""
     monkeypatch.setattr(policy, "USUAL_POLICY", tmp_path / "policy.toml")  # not the machine's own
-    made: list[Parlour] = []
+    made: list[HelperRig] = []
 
-    def new(bounds: Bounds | None = None) -> Parlour:
-        made.append(Parlour(tmp_path, bounds))
+    def new(bounds: Bounds | None = None) -> HelperRig:
+        made.append(HelperRig(tmp_path, bounds))
         return made[-1]
 
     yield new
-    for parlour in made:
-        parlour.close()
+    for helper_rig in made:
+        helper_rig.close()
 
 
 @pytest.fixture
-def parlour(new_parlour: Callable[..., Parlour]) -> Parlour:
+def helper_rig(new_helper_rig: Callable[..., HelperRig]) -> HelperRig:
     """A helper with two cards, and without a policy."""
-    return new_parlour()
+    return new_helper_rig()

@@ -15,8 +15,6 @@ import pytest
 
 from autocap.devices.base import LimitVerifier
 from autocap.errors import (
-    ActuatorAbsent,
-    ActuatorUnavailable,
     DeviceLocked,
     GuardError,
     LeaseEnded,
@@ -26,6 +24,8 @@ from autocap.errors import (
     LimitOvertaken,
     LimitRefused,
     LimitWithheld,
+    SetterAbsent,
+    SetterUnavailable,
 )
 from autocap.limits import ForeignLimit
 from autocap.limits.helper import client, connection
@@ -281,7 +281,7 @@ def test_a_lease_that_is_asked_for_too_early_is_asked_for_again(helper, guardian
 def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
     early = b'{"v":1,"id":null,"ok":false,"error":{"code":"too_fast","text":"wait 0.05 s","wait_s":0.05}}\n'
     helper.script = at(Op.HELLO, early)
-    with pytest.raises(ActuatorUnavailable, match="tells of no device"):  # which this one never does
+    with pytest.raises(SetterUnavailable, match="tells of no device"):  # which this one never does
         offers_at(helper.path)
     assert helper.connections == 2
 
@@ -352,7 +352,7 @@ def test_a_forked_child_does_not_keep_the_lease_beyond_its_parents_end(helper, g
 
 
 def test_where_no_helper_is_the_command_that_installs_one_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ActuatorAbsent, match=r"no helper serves .*; .* `sudo .*autocap helper install`"):
+    with pytest.raises(SetterAbsent, match=r"no helper serves .*; .* `sudo .*autocap helper install`"):
         offers_at(tmp_path / "helper.sock")
 
 
@@ -360,7 +360,7 @@ def test_where_nobody_listens_any_more_the_command_that_restarts_it_is_named(tmp
     path = tmp_path / "helper.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))
-    with pytest.raises(ActuatorUnavailable, match=r"nobody listens .* `sudo systemctl restart autocap-helper\.socket`"):
+    with pytest.raises(SetterUnavailable, match=r"nobody listens .* `sudo systemctl restart autocap-helper\.socket`"):
         offers_at(path)
 
 
@@ -372,9 +372,7 @@ def test_who_is_not_in_the_group_is_told_how_to_come_into_it() -> None:
         os.chown(path, 0, grp.getgrnam("daemon").gr_gid)
         try:
             os.seteuid(65534)
-            with pytest.raises(
-                ActuatorUnavailable, match=r"is for the group daemon; `sudo usermod -aG daemon \S+`, and"
-            ):
+            with pytest.raises(SetterUnavailable, match=r"is for the group daemon; `sudo usermod -aG daemon \S+`, and"):
                 offers_at(path)
         finally:
             os.seteuid(0)
@@ -390,5 +388,5 @@ def test_nobody_is_advised_to_join_a_group_whose_members_may_do_more(tmp_path, m
 
 def test_a_helper_that_takes_no_more_clients_says_so(helper) -> None:
     helper.script = at(Op.HELLO, b'{"v":1,"id":null,"ok":false,"error":{"code":"too_many","text":"128 are served"}}\n')
-    with pytest.raises(ActuatorUnavailable, match="lends nothing: 128 are served"):
+    with pytest.raises(SetterUnavailable, match="lends nothing: 128 are served"):
         offers_at(helper.path)

@@ -129,7 +129,7 @@ def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
         "import sys, subprocess, time, autocap\n"
         "from pathlib import Path\n"
         "log = Path('block/events.jsonl')\n"
-        "with autocap.tune(gpus='0', actuator='helper', out='block', progress='speed', strategy='fixed', "
+        "with autocap.tune(gpus='0', via='helper', out='block', progress='speed', strategy='fixed', "
         "strategy_option={'cap': 150}) as run:\n"
         "    player = subprocess.Popen([sys.executable, '-m', 'autocap.testing.nvml.player'])\n"
         "    while not (log.exists() and 'actuator_chosen' in log.read_text()) and player.poll() is None:\n"
@@ -194,7 +194,7 @@ def test_what_the_helper_does_not_allow_is_refused_before_the_job_starts_with_it
         assert found["settable"] is False
         assert [one["name"] for one in found["setters"]] == ["direct", "helper", "zeusd"]
         assert "it was given to root by" in found["setters"][1]["why"]
-        done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--actuator", "helper", "--out", "no", "--", "true")
+        done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--via", "helper", "--out", "no", "--", "true")
         assert done.returncode == 1
         assert "the helper does not lend GPU 0: it was given to root by" in done.stderr
         done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "no", "--", "true")
@@ -208,10 +208,10 @@ def test_what_the_helper_does_not_allow_is_refused_before_the_job_starts_with_it
         policy.rmdir()
 
 
-def test_an_actuator_that_is_not_there_is_refused_before_the_job_starts(node) -> None:
+def test_an_setter_that_is_not_there_is_refused_before_the_job_starts(node) -> None:
     marker = node.home / "started"
     done = node.run(
-        *("-m", "autocap", "run", "--actuator", "helper", "--", "touch", str(marker)), AUTOCAP_HELPER="/nowhere/sock"
+        *("-m", "autocap", "run", "--via", "helper", "--", "touch", str(marker)), AUTOCAP_HELPER="/nowhere/sock"
     )
     assert done.returncode == 1
     assert "autocap: no helper serves /nowhere/sock; an administrator sets one up with" in done.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autocap.errors import ActuatorUnavailable
+from autocap.errors import SetterUnavailable
 from autocap.job.invoking_user import file_rights_of
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import Code, Devices, Done, Lent, Op
@@ -31,7 +31,7 @@ FOUND_MW = (237_123, 241_007)
 CLIENT = """
 import sys, time
 from pathlib import Path
-from autocap.errors import ActuatorUnavailable
+from autocap.errors import SetterUnavailable
 from autocap.limits.helper.connection import connect
 from autocap.limits.helper.protocol import Beaten, Done, Lent, Op
 helper = connect(Path(sys.argv[1]))
@@ -221,7 +221,7 @@ def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachab
     group = next(group for group in grp.getgrall() if group.gr_gid != 0)
     service = Service(reachable, "--group", group.gr_name)
     try:
-        with file_rights_of(20_001, 20_001), pytest.raises(ActuatorUnavailable, match="is for the group"):
+        with file_rights_of(20_001, 20_001), pytest.raises(SetterUnavailable, match="is for the group"):
             connect(service.path)
         with file_rights_of(20_001, group.gr_gid):
             helper = connect(service.path)

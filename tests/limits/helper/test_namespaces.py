@@ -14,7 +14,7 @@ from autocap.limits.helper.computing import computing, user_of
 from autocap.limits.helper.connection import error_of
 from autocap.limits.helper.protocol import Code, Lent, Op
 from autocap.wire.who import HERE, Peer, entered_from, namespace_of, peer_of
-from tests.doubles.lending import Client, Parlour
+from tests.doubles.lending import Client, HelperRig
 from tests.doubles.waiting import eventually
 
 _UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc")
@@ -122,15 +122,15 @@ def test_a_container_that_root_has_started_for_a_user_is_not_that_users(containe
 
 def test_a_helper_lends_a_container_its_own_gpu_alone_and_looks_again(container: Start, tmp_path: Path) -> None:
     one, other = container(), container()
-    parlour = Parlour(tmp_path)
-    parlour.machine.cards["gpu0"].pids, parlour.machine.cards["gpu1"].pids = (one,), (other,)
-    client = Client(parlour.house, parlour.clock, elsewhere(one))
+    helper_rig = HelperRig(tmp_path)
+    helper_rig.machine.cards["gpu0"].pids, helper_rig.machine.cards["gpu1"].pids = (one,), (other,)
+    client = Client(helper_rig.service_state, helper_rig.clock, elsewhere(one))
     refused = client.ask(Op.LEND, devices=("gpu1",))
     assert refused.code is Code.NOT_ALLOWED
     assert "of another container computes on it" in str(error_of(refused))
     assert isinstance(client.ask(Op.LEND, devices=("gpu0",)), Lent)
     client.ask(Op.SET, watts=(150.0,))
-    parlour.machine.cards["gpu0"].pids = (one, other)
+    helper_rig.machine.cards["gpu0"].pids = (one, other)
     client.beat_for(11.0)
-    assert parlour.machine.limits_w() == [260.0, 260.0]
+    assert helper_rig.machine.limits_w() == [260.0, 260.0]
     client.talk.end("closed")

@@ -13,7 +13,7 @@ from autocap.clock import VirtualClock
 from autocap.limits.helper import policy as policy_module
 from autocap.limits.helper.policy import Grant, Policy, PolicyFiles, PolicyRefused, plain_address, rules_in
 from autocap.limits.helper.protocol import MOST_DEVICES, MOST_REQUEST_BYTES, Code, Op
-from autocap.wire.guests import Bounds
+from autocap.wire.admission import Bounds
 from autocap.wire.who import Peer
 from tests.docs.pages import ALL_BLOCKS, ROOT
 from tests.limits.helper.test_server import Serving

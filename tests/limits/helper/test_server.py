@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from autocap.errors import ActuatorUnavailable, DeviceError, PeerLost
+from autocap.errors import DeviceError, PeerLost, SetterUnavailable
 from autocap.limits import Guardian
 from autocap.limits.helper.connection import Connection, connect
-from autocap.limits.helper.house import House, SharedLook
 from autocap.limits.helper.policy import PolicyFiles
 from autocap.limits.helper.protocol import Code, Done, Hello, Lent, Op, Request, Status
 from autocap.limits.helper.server import Server
+from autocap.limits.helper.service_state import Coalesced, ServiceState
 from autocap.wire import listening, stream
-from autocap.wire.guests import Bounds, Rate
+from autocap.wire.admission import Bounds, Rate
 from autocap.wire.listening import NotListening
 from autocap.wire.refusal import Refused
 from autocap.wire.stream import dialled
@@ -47,7 +47,7 @@ class Serving:
         self.machine, self.path = Cards(2), folder / "helper.sock"
         state_dir = folder / "state"
         state_dir.mkdir(mode=0o700)
-        self.house = House(
+        self.service_state = ServiceState(
             inventories=self.machine.inventories(),
             policy=PolicyFiles(None, state_dir / "policy.d", os.geteuid()),
             state_dir=state_dir,
@@ -60,7 +60,7 @@ class Serving:
     @contextmanager
     def running(self) -> Iterator["Serving"]:
         with listening.own(self.path, None) as listener:
-            self.server = Server(self.house, listener, self.state_dir)
+            self.server = Server(self.service_state, listener, self.state_dir)
             thread = threading.Thread(target=self.server.serve)
             thread.start()
             try:
@@ -184,7 +184,7 @@ def test_what_a_client_has_sent_ahead_does_not_put_off_the_look_at_who_computes_
     assert [json.loads(answers.readline())["ok"] for _ in range(2)] == [True, True]
     serving.machine.cards["gpu0"].pids = None  # nobody can tell
     moments = itertools.count(time.monotonic(), 0.1)
-    serving.house.now = lambda: next(moments)
+    serving.service_state.now = lambda: next(moments)
     raw.sendall(b'{"v":1,"id":1,"op":"beat"}\n' * 130)  # all of it is read at once
     said = [json.loads(answers.readline()) for _ in range(130)]
     assert said[0]["ok"]
@@ -246,8 +246,8 @@ def test_a_refusal_is_an_answer_and_no_end(serving):
 def test_who_connects_all_the_time_keeps_no_limit_from_being_put_back(serving):
     serving.connect().close()  # its first look is over
     (serving.state_dir / "gpu0.json").write_text("damaged: it is set aside once it is looked at")
-    serving.house.unsettled.set()
-    serving.house.now = lambda: time.monotonic() + 31.0
+    serving.service_state.unsettled.set()
+    serving.service_state.now = lambda: time.monotonic() + 31.0
     for _ in range(500):
         serving.connect().close()
         if (serving.state_dir / "gpu0.json.damaged").exists():
@@ -259,12 +259,12 @@ def test_who_connects_all_the_time_keeps_no_limit_from_being_put_back(serving):
 def test_limits_are_tried_again_also_after_the_state_directory_was_refused(serving):
     serving.connect().close()  # its first look is over
     serving.state_dir.chmod(0o777)
-    serving.house.unsettled.set()
+    serving.service_state.unsettled.set()
     serving.server._settle_again()
-    assert serving.house.unsettled.is_set()
+    assert serving.service_state.unsettled.is_set()
     serving.state_dir.chmod(0o700)
     serving.server._settle_again()
-    assert not serving.house.unsettled.is_set()
+    assert not serving.service_state.unsettled.is_set()
 
 
 def test_a_socket_is_for_its_owner_and_its_group_alone(tmp_path):
@@ -336,7 +336,7 @@ def test_a_client_that_finds_the_queue_full_tries_again(tmp_path, monkeypatch):
         monkeypatch.setattr(stream.time, "sleep", pause)
         stack.enter_context(dialled(path, 5.0))
         assert len(pauses) == 3
-        with pytest.raises(ActuatorUnavailable, match="that none of our tries got through"):
+        with pytest.raises(SetterUnavailable, match="that none of our tries got through"):
             connect(path, within_s=0.0)
 
 
@@ -399,13 +399,13 @@ class Asking(threading.Thread):
             self.given = str(error)
 
 
-def waiting(shared: SharedLook[str]) -> int:
+def waiting(shared: Coalesced[str]) -> int:
     return len(shared._turn._waiters)  # type: ignore[attr-defined]
 
 
 def test_who_comes_during_a_look_is_given_what_the_next_one_saw():
     scene = Scene()
-    shared = SharedLook(scene.look)
+    shared = Coalesced(scene.look)
     first = Asking(shared)
     eventually(lambda: scene.looks == 1)
     scene.state = "new"
@@ -420,7 +420,7 @@ def test_who_comes_during_a_look_is_given_what_the_next_one_saw():
 
 def test_one_after_the_other_each_looks_anew():
     scene = Scene()
-    shared = SharedLook(scene.look)
+    shared = Coalesced(scene.look)
     scene.go_on(2)
     assert shared() == "old"
     scene.state = "new"
@@ -429,7 +429,7 @@ def test_one_after_the_other_each_looks_anew():
 
 def test_a_look_that_fails_fails_for_whoever_looked_and_the_others_look_again():
     scene = Scene()
-    shared = SharedLook(scene.look)
+    shared = Coalesced(scene.look)
     scene.fails = True
     first = Asking(shared)
     eventually(lambda: scene.looks == 1)

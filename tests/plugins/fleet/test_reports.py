@@ -17,7 +17,7 @@ from autocap import events
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import Event, record_kind
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.words import JobStanding, Standing
+from autocap.plugins.fleet.budget.protocol import JobStanding, Standing
 from autocap.plugins.fleet.manager.opening import values_of
 from autocap.plugins.fleet.reports.document import history, present_budget
 from autocap.plugins.fleet.reports.nodes import section

@@ -13,16 +13,28 @@ from typing import Self
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.devices.base import Tunable
-from autocap.errors import ActuatorDenied, GuardError, LimitRefused, PeerLost
+from autocap.errors import GuardError, LimitRefused, PeerLost, SetterDenied
 from autocap.job.processes import ProcessId
 from autocap.limits.guard import MOST_UNANSWERED, PeerGuardian, beaten
 from autocap.limits.guarded_limit import Restored
 from autocap.limits.helper.connection import error_of
 from autocap.limits.times import ANSWER_WITHIN_S
-from autocap.plugins.fleet.budget.calling import Call, NoBudget, call
-from autocap.plugins.fleet.budget.words import Ask, Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set, Standing
+from autocap.plugins.fleet.budget.connection import BudgetConnection, NoBudget, call
+from autocap.plugins.fleet.budget.protocol import (
+    Ask,
+    Beat,
+    Done,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    PublishCurve,
+    Refusal,
+    Set,
+    Standing,
+)
 from autocap.records import GpuInfo, same_limit
-from autocap.session.actuating import Actuation
+from autocap.session.via import Actuation
 
 _MOST_STDERR = 1.0  # of what is hardly known
 
@@ -39,8 +51,8 @@ class BudgetGuardian(PeerGuardian):
     def __init__(self, *, gpus: Sequence[GpuInfo], path: Path) -> None:
         super().__init__([gpu.uuid for gpu in gpus])
         self._path, self._job_pid = path, os.getpid()
-        self._call: Call | None = None
-        self._published: Known | None = None
+        self._call: BudgetConnection | None = None
+        self._published: PublishCurve | None = None
         self.ceiling_w: float | None = None
 
     def of(self, job: ProcessId | None) -> Self:
@@ -130,7 +142,7 @@ class BudgetGuardian(PeerGuardian):
     def _below_ceiling_w(self, cap_w: float | None) -> float:
         return min(w for w in (cap_w, self.ceiling_w) if w is not None)
 
-    def _hear(self, there: Call) -> None:
+    def _hear(self, there: BudgetConnection) -> None:
         """Take in what the manager has told of."""
         for told in there.told:
             self.ceiling_w = told.ceiling_w
@@ -138,7 +150,7 @@ class BudgetGuardian(PeerGuardian):
             self._notes += told.notes
         there.told.clear()
 
-    def _there(self) -> Call:
+    def _there(self) -> BudgetConnection:
         self._require_own_process()
         if self._call is None:
             raise GuardError("the budget's manager is gone, so no cap is set any more; start again")
@@ -150,11 +162,11 @@ class BudgetGuardian(PeerGuardian):
             there.close()
 
 
-def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown: float | None = None) -> Known:
+def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown: float | None = None) -> PublishCurve:
     """A curve over the limit found on arrival, watts: up to the cap that the job's metric asks for, or, while that is
     still searched for, as far as it is known. max_slowdown: the job's bound, as a share."""
     points = (replace(curve, asked_w=curve.baseline_w) if searching else curve).published(found_w)
-    return Known(
+    return PublishCurve(
         caps_w=tuple(one.setting for one in points),
         slowdown=tuple(one.time - 1 for one in points),
         energy=tuple(one.energy for one in points),
@@ -165,7 +177,7 @@ def known_of(curve: KnownCurve, found_w: float, *, searching: bool, max_slowdown
 
 
 def actuation(device: Tunable) -> Actuation | None:
-    """How a device is set under it; `None` where no budget holds any of its GPUs. Raises ActuatorDenied where it holds
+    """How a device is set under it; `None` where no budget holds any of its GPUs. Raises SetterDenied where it holds
     only some of them."""
     found = _standing()
     if found is None:
@@ -176,7 +188,7 @@ def actuation(device: Tunable) -> Actuation | None:
     if len(outside) == len(device.gpus):
         return None
     if outside:
-        raise ActuatorDenied(
+        raise SetterDenied(
             f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
             "all of them in --gpus"
         )

@@ -17,8 +17,8 @@ from autocap.config import values
 from autocap.config.option import Record, options_of, record_from
 from autocap.errors import AutocapError, PeerLost, UsageError
 from autocap.job.invoking_user import invoking_user
-from autocap.plugins.fleet.budget import words
-from autocap.plugins.fleet.budget.calling import SOCKET, A, call, holder_paths, require_none, socket_paths
+from autocap.plugins.fleet.budget import protocol
+from autocap.plugins.fleet.budget.connection import SOCKET, A, call, holder_paths, require_none, socket_paths
 from autocap.plugins.fleet.config import (
     UNIFORM,
     BudgetConfig,
@@ -126,9 +126,10 @@ def _pid(text: str) -> int:
 
 def _weight(text: str) -> float:
     weight = values.number_or_none(text)
-    if weight is None or not words.LEAST_WEIGHT <= weight <= words.MOST_WEIGHT:
+    if weight is None or not protocol.LEAST_WEIGHT <= weight <= protocol.MOST_WEIGHT:
         raise UsageError(
-            f"{values.shown(text)} is no weight; give {words.LEAST_WEIGHT:g} to {words.MOST_WEIGHT:g}, 1 being usual"
+            f"{values.shown(text)} is no weight; give {protocol.LEAST_WEIGHT:g} to {protocol.MOST_WEIGHT:g}, 1 "
+            f"being usual"
         )
     return weight
 
@@ -154,12 +155,12 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         raise UsageError("--policy is of a budget that begins, or of `set`; leave it out")
     match word:
         case "set":
-            _ask(words.Change(watts=_watts(rest[0]) if rest else None, policy=policy), words.Done)
+            _ask(protocol.Change(watts=_watts(rest[0]) if rest else None, policy=policy), protocol.Done)
         case "weight":
-            _ask(words.Weigh(pid=_pid(rest[0]), weight=_weight(rest[1])), words.Done, socket_paths())
+            _ask(protocol.Weigh(pid=_pid(rest[0]), weight=_weight(rest[1])), protocol.Done, socket_paths())
         case "status":
             take(args, "budget", [Printed])
-            standing = _ask(words.Ask(), words.Standing)
+            standing = _ask(protocol.Ask(), protocol.Standing)
             if vars(args).get("json", False):
                 put_json(asdict(standing))
             else:
@@ -167,11 +168,11 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
         case "watch":
             _watch()
         case _:
-            _ask(words.End(), words.Done)
+            _ask(protocol.End(), protocol.Done)
     return 0
 
 
-def _ask(request: words.Request, kind: type[A], paths: Sequence[Path] | None = None) -> A:
+def _ask(request: protocol.Request, kind: type[A], paths: Sequence[Path] | None = None) -> A:
     """What who holds the budget answers. Raises AutocapError."""
     with closing(call(paths or holder_paths())) as there:
         return there.ask(request, kind)
@@ -182,7 +183,7 @@ def _watch() -> None:
     with closing(call(holder_paths())) as there:
         while True:
             try:
-                standing = there.ask(words.Ask(), words.Standing)
+                standing = there.ask(protocol.Ask(), protocol.Standing)
             except PeerLost:
                 note("the budget has ended, or its manager is started again")
                 return
@@ -192,7 +193,7 @@ def _watch() -> None:
             time.sleep(_EVERY_S)
 
 
-def lines(standing: words.Standing) -> list[str]:
+def lines(standing: protocol.Standing) -> list[str]:
     """A table of the jobs below what all have."""
     power = "not known" if standing.power_w is None else f"{standing.power_w:.0f} W"
     found = [
@@ -221,7 +222,7 @@ def lines(standing: words.Standing) -> list[str]:
     return [*found, *standing.failed]
 
 
-def _beyond(job: words.JobStanding) -> str:
+def _beyond(job: protocol.JobStanding) -> str:
     """Of a job that is slower than its tuner allows."""
     return (
         f"{job.name}: its tuner allows {100 * (job.most_slowdown or 0):g} % of slowdown; the budget and that cannot "
@@ -229,7 +230,7 @@ def _beyond(job: words.JobStanding) -> str:
     )
 
 
-def _row(job: words.JobStanding) -> tuple[str, ...]:
+def _row(job: protocol.JobStanding) -> tuple[str, ...]:
     return (
         job.name,
         str(len(job.devices)),
@@ -264,16 +265,16 @@ def _begin(config: BudgetConfig, typed: Sequence[str]) -> int:
     with one_thread():
         from autocap.plugins.fleet.manager.opening import manage
         from autocap.plugins.fleet.manager.supervising import supervised
+        from autocap.plugins.fleet.multinode.node_allocator import hold, node_command
         from autocap.plugins.fleet.nodes.transport import reached_by
-        from autocap.plugins.fleet.site.site import hold, node_command
     if config.nodes is None:
-        return supervised(lambda leash, resumed: manage(config, leash, resumed))
+        return supervised(lambda parent_fd, resumed: manage(config, parent_fd, resumed))
     transport, address = reached_by(config.nodes)
     names = transport.nodes(address, config.job).nodes
     reach = transport.carrier(address, config.job, driver=None, agent=node_command(config)).reopen
     if reach is None:
         raise UsageError(f"--nodes {config.nodes} cannot start anything on nodes that are named; hold one on each")
-    return supervised(lambda leash, resumed: hold(config, names, reach, leash, resumed))
+    return supervised(lambda parent_fd, resumed: hold(config, names, reach, parent_fd, resumed))
 
 
 def _part_under_sudo(config: BudgetConfig, typed: Sequence[str]) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from autocap.cli.device_report import DeviceReport, here, report_of
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.nodes.agent.standard_streams import awaited, own_stdout
-from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Word, line_of
+from autocap.plugins.fleet.nodes.protocol import Heartbeat, Listed, Lost, line_of
 
 if TYPE_CHECKING:
-    from autocap.plugins.fleet.nodes.fleet import Channel
+    from autocap.plugins.fleet.nodes.agent_pool import Channel
 
 _LISTER = (sys.executable, "-P", "-m", "autocap.plugins.fleet.cli.device_nodes")
 _WITHIN_S = 60.0  # Ray's actors take seconds to start, and so do sensors to be watched
@@ -45,7 +45,7 @@ def heard(
     known in that time which nodes there are."""
     end_s, found = now_s() + _WITHIN_S, dict[int, DeviceReport | str]()
     while (channel.job is None or len(found) < len(channel.job.nodes)) and now_s() < end_s:
-        channel.send(Word(number=1, interval_s=1.0, counted=False))  # Ray's actors only answer
+        channel.send(Heartbeat(number=1, interval_s=1.0, counted=False))  # Ray's actors only answer
         for number, message in channel.receive():
             match message:
                 case Listed(devices=devices):

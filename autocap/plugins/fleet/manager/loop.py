@@ -18,11 +18,11 @@ from autocap.errors import UsageError
 from autocap.limits.times import BEAT_APART_S
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.orders import Orders
-from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.budget.protocol import Standing
 from autocap.plugins.fleet.config import Policy
-from autocap.plugins.fleet.manager.course import Course, require_budget
+from autocap.plugins.fleet.manager.budget_target import BudgetTarget, require_budget
+from autocap.plugins.fleet.manager.enforcer import BudgetEnforcer
 from autocap.plugins.fleet.manager.finding import jobs_of
-from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import STATE, BudgetState, save
 from autocap.records import Sample
 from autocap.session.guarding import Records
@@ -63,7 +63,7 @@ class Signals:
         self._arrived.append(signum)
 
 
-class Ears(Protocol):
+class RequestSource(Protocol):
     """Who speaks to a manager from outside."""
 
     def watch(self, poll: "select.poll") -> None:
@@ -85,17 +85,17 @@ class Recording(Records, Protocol):
 @dataclass(kw_only=True, eq=False)
 class Loop(ABC):
     """shares: of the budget. course: of its watts. directory: in which it is recorded. ends_s: on the clock; infinite
-    until somebody ends it. leash: readable once our supervisor is gone. state_dir, state: where what one started anew
-    has to know is kept, and the name of that. latest: how it stood, for other threads."""
+    until somebody ends it. parent_fd: readable once our supervisor is gone. state_dir, state: where what one started
+    anew has to know is kept, and the name of that. latest: how it stood, for other threads."""
 
     clock: Clock
     shares: Orders
-    course: Course
+    course: BudgetTarget
     policy: Policy
     recorder: Recording
     directory: str
     ends_s: float
-    leash: int
+    parent_fd: int
     state_dir: Path
     state: str = STATE
     ended_because: str | None = field(default=None, init=False)
@@ -105,12 +105,12 @@ class Loop(ABC):
         self._next_record_s = self.clock.now()
         self._keep()
 
-    def run(self, ears: Ears, signals: Signals) -> str:
+    def run(self, sources: RequestSource, signals: Signals) -> str:
         """Until it is ended; why it was. Raises AutocapError where the budget cannot be held any more."""
         while self.ended_because is None:
-            self._wait(signals, ears, max(0.0, self._due_s() - self.clock.now()))
+            self._wait(signals, sources, max(0.0, self._due_s() - self.clock.now()))
             self.pass_time()
-            ears.pass_time()
+            sources.pass_time()
         return self.ended_because
 
     def pass_time(self) -> None:
@@ -156,22 +156,22 @@ class Loop(ABC):
         """Of jobs, as `BudgetState` has them."""
         return ()
 
-    def _wait(self, signals: Signals, ears: Ears | None, seconds: float) -> None:
+    def _wait(self, signals: Signals, sources: RequestSource | None, seconds: float) -> None:
         poll = select.poll()
-        for fd in (signals.fd, self.leash, *self._descriptors()):
+        for fd in (signals.fd, self.parent_fd, *self._descriptors()):
             poll.register(fd, select.POLLIN)
-        if ears is not None:
-            ears.watch(poll)
+        if sources is not None:
+            sources.watch(poll)
         ready = {fd for fd, _ in poll.poll(1000 * seconds)}
-        if self.leash in ready:
+        if self.parent_fd in ready:
             self.end(LEASHED)
         for signum in signals.take():
             if signum in ENDING:
                 self.end(ASKED)
             else:
                 self.course.read_again()
-        if ears is not None:
-            ears.serve(ready)
+        if sources is not None:
+            sources.serve(ready)
 
     def _apply(self, why: str) -> None:
         """why: there are other watts, or another policy."""
@@ -204,9 +204,9 @@ class Loop(ABC):
 
 @dataclass(kw_only=True, eq=False)
 class Manager(Loop):
-    """steward: with all devices free. listings: the PIDs that compute on each device, by UUID."""
+    """enforcer: with all devices free. listings: the PIDs that compute on each device, by UUID."""
 
-    steward: Steward
+    enforcer: BudgetEnforcer
     listings: Callable[[], Mapping[str, Sequence[int]]]
 
     def __post_init__(self) -> None:
@@ -219,40 +219,40 @@ class Manager(Loop):
         now_s = self.clock.now()
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + BEAT_APART_S
-            self.steward.beat(now_s)
+            self.enforcer.beat(now_s)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_S
             found = jobs_of(self.listings())
-            self.steward.look(now_s, found)
-            self.steward.act(self.clock.now())  # before a reading of all devices takes its time
+            self.enforcer.look(now_s, found)
+            self.enforcer.act(self.clock.now())  # before a reading of all devices takes its time
         if now_s >= self._next_sample_s:
             self._next_sample_s = max(self._next_sample_s + _SAMPLE_S, now_s)
-            self.steward.sample(now_s)
+            self.enforcer.sample(now_s)
             if now_s >= self._next_record_s:
-                readings, rest = self.steward.readings, self.steward.rest
+                readings, rest = self.enforcer.readings, self.enforcer.rest
                 self._record(now_s, Sample(t_s=now_s, readings=readings, node=rest.reading))
-        self.steward.act(self.clock.now())
+        self.enforcer.act(self.clock.now())
 
     def weigh(self, pid: int, weight: float, why: str) -> None:
         """Raises UsageError where the process belongs to no job."""
-        steward = self.steward
-        same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
+        enforcer = self.enforcer
+        same = enforcer.weights.put(pid, weight, (one.pid for one in enforcer.allocations.values()))
         if not same:
             raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
-        for tenant in (one for one in steward.tenants.values() if one.pid in same):
-            steward.ledger.weigh(tenant.name, weight)
-            self.recorder.event(budget.JobWeighed(t_s=self.clock.now(), name=tenant.name, weight=weight, why=why))
+        for allocation in (one for one in enforcer.allocations.values() if one.pid in same):
+            enforcer.ledger.weigh(allocation.name, weight)
+            self.recorder.event(budget.JobWeighed(t_s=self.clock.now(), name=allocation.name, weight=weight, why=why))
         self._keep()
-        steward.act(self.clock.now())
+        enforcer.act(self.clock.now())
 
     def standing(self) -> Standing:
-        return self.steward.standing(policy=self.policy, record=self.directory, follows=self.course.follows)
+        return self.enforcer.standing(policy=self.policy, record=self.directory, follows=self.course.follows)
 
     def _due_s(self) -> float:
         return min(self._next_sample_s, self._next_beat_s, self._next_look_s)
 
     def _carry_out(self) -> None:
-        self.steward.act(self.clock.now())
+        self.enforcer.act(self.clock.now())
 
     def _weights(self) -> tuple[tuple[int, float], ...]:
-        return self.steward.weights.known
+        return self.enforcer.weights.known

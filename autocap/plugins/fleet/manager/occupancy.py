@@ -17,14 +17,14 @@ from autocap.devices.inventory import HoldableDevice
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.job.processes import identify
+from autocap.limits.background_call import done_aside
 from autocap.limits.guard import LimitGuard
 from autocap.limits.times import BEAT_APART_S
-from autocap.limits.together import done_aside
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.ledger import Ledger
 from autocap.plugins.fleet.budget.shares import JobCurve, prior
+from autocap.plugins.fleet.manager.allocation import OFF_HZ, Allocation, Clocks, Lowering, Unbound, believed, doubt
 from autocap.plugins.fleet.manager.finding import Claim, FoundJob, Presence, Weights
-from autocap.plugins.fleet.manager.tenant import OFF_HZ, Clocks, Lowering, Tenant, Unbound, believed, doubt
 from autocap.records import GpuInfo
 
 _LOOKS = 2  # in a row from which a job is missing that has ended
@@ -140,7 +140,7 @@ class Occupancy:
         self._least_w = tuple(min(low, high) for low, high in zip(least_w, self._found_w, strict=True))
         self._places = {gpu.uuid: place for place, gpu in enumerate(device.gpus)}
         self.presence: Callable[[Claim, str], Presence] | None = None
-        self.tenants: dict[str, Tenant] = {}
+        self.allocations: dict[str, Allocation] = {}
         self.weights = Weights()
         self._lowering: dict[str, Lowering] = {}
 
@@ -151,30 +151,30 @@ class Occupancy:
 
     def look(self, t_s: float, found: Sequence[FoundJob]) -> None:
         """The jobs that compute now. Those whose GPUs a tuner has are its, as long as they are its job's."""
-        for tenant in [one for one in self.tenants.values() if one.tuned]:
-            self._look_at_tuned(t_s, tenant)
-        tuned = {gpu for tenant in self.tenants.values() if tenant.tuned for gpu in tenant.gpus}
+        for allocation in [one for one in self.allocations.values() if one.tuned]:
+            self._look_at_tuned(t_s, allocation)
+        tuned = {gpu for allocation in self.allocations.values() if allocation.tuned for gpu in allocation.gpus}
         there: dict[tuple[int, ...], FoundJob] = {}
         for job in found:
             places = (self._places[uuid] for uuid in job.uuids if uuid in self._places)
             gpus = tuple(gpu for gpu in places if self.caps.has(gpu))
             if gpus and not set(gpus) & tuned:
                 there[gpus] = job
-        for tenant in [one for one in self.tenants.values() if not one.tuned and not one.free]:
-            job_there = there.get(tenant.gpus)
-            if job_there is not None and self._goes_on(t_s, tenant, job_there):
-                del there[tenant.gpus]
+        for allocation in [one for one in self.allocations.values() if not one.tuned and not one.free]:
+            job_there = there.get(allocation.gpus)
+            if job_there is not None and self._goes_on(t_s, allocation, job_there):
+                del there[allocation.gpus]
                 continue
-            tenant.missed += 1
+            allocation.missed += 1
             if job_there is not None:
-                self._leave(t_s, tenant, "another job computes there")
-            elif tenant.missed >= _LOOKS or any(set(gpus) & set(tenant.gpus) for gpus in there):
-                self._leave(t_s, tenant, "it computes no more")
+                self._leave(t_s, allocation, "another job computes there")
+            elif allocation.missed >= _LOOKS or any(set(gpus) & set(allocation.gpus) for gpus in there):
+                self._leave(t_s, allocation, "it computes no more")
         for gpus, job in there.items():
-            if all(self._free_name(gpu) in self.tenants for gpu in gpus):
-                self._join(t_s, Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid, groups=job.groups))
+            if all(self._free_name(gpu) in self.allocations for gpu in gpus):
+                self._join(t_s, Allocation(name=self._unused(job.name), gpus=gpus, pid=job.pid, groups=job.groups))
 
-    def _take(self, t_s: float, job: FoundJob, claim: Claim | None) -> Tenant:
+    def _take(self, t_s: float, job: FoundJob, claim: Claim | None) -> Allocation:
         """A tuner has come for a job. Raises as `Steward.lend`."""
         unknown = [uuid for uuid in job.uuids if uuid not in self._places]
         if unknown:
@@ -187,109 +187,116 @@ class Occupancy:
         if others is not None:
             raise LimitRefused(f"the budget does not lend {others}")
         computing = all(one.pids for one in there)
-        for tenant in self._at(gpus):
-            if tenant.tuned:
-                self._look_at_tuned(t_s, tenant)
-        for tenant in self._at(gpus):
-            if tenant.tuned and not (tenant.waits and computing):
-                raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
+        for allocation in self._at(gpus):
+            if allocation.tuned:
+                self._look_at_tuned(t_s, allocation)
+        for allocation in self._at(gpus):
+            if allocation.tuned and not (allocation.waits and computing):
+                raise DeviceLocked(f"a tuner has {allocation.name} under this budget already; wait for it to end")
         unbound, clocks = Unbound(since_s=t_s), Clocks()
-        for tenant in self._at(gpus):
-            if tenant.gpus == gpus and tenant.unbound is not None:
-                unbound, clocks = tenant.unbound, tenant.clocks  # what was read stays, however often tuners come and go
-            self._leave(t_s, tenant, budget.TUNER_CAME)
+        for allocation in self._at(gpus):
+            if allocation.gpus == gpus and allocation.unbound is not None:
+                unbound, clocks = (
+                    allocation.unbound,
+                    allocation.clocks,
+                )  # what was read stays, however often tuners come and go
+            self._leave(t_s, allocation, budget.TUNER_CAME)
         pid = job.pid if claim is None or claim.root is not None else min(there[0].pids)
-        tenant = Tenant(
+        allocation = Allocation(
             name=self._unused(FoundJob(pid=pid, uuids=job.uuids).name), gpus=gpus, pid=pid, tuned=True, claim=claim,
             waits=not computing, unbound=unbound, clocks=clocks,
         )  # fmt: skip
-        self._join(t_s, tenant)
-        if not tenant.waits:
-            self._believe(t_s, tenant)
-        return tenant
+        self._join(t_s, allocation)
+        if not allocation.waits:
+            self._believe(t_s, allocation)
+        return allocation
 
-    def is_here(self, tenant: Tenant) -> bool:
+    def is_here(self, allocation: Allocation) -> bool:
         """Whether it has its devices still; one whose device has failed has not."""
-        return self.tenants.get(tenant.name) is tenant
+        return self.allocations.get(allocation.name) is allocation
 
-    def uuids(self, tenant: Tenant) -> tuple[str, ...]:
+    def uuids(self, allocation: Allocation) -> tuple[str, ...]:
         """Of its devices."""
-        return tuple(self._device.gpus[gpu].uuid for gpu in tenant.gpus)
+        return tuple(self._device.gpus[gpu].uuid for gpu in allocation.gpus)
 
-    def _believe(self, t_s: float, tenant: Tenant) -> None:
+    def _believe(self, t_s: float, allocation: Allocation) -> None:
         """Follow what its tuner says of a job, or what we read, where that says otherwise."""
-        worst, unbound = self._prior(tenant), tenant.unbound
+        worst, unbound = self._prior(allocation), allocation.unbound
         assert unbound is not None
-        drawn_w, before = unbound.most_w(t_s), tenant.doubt
-        tenant.doubt = None if tenant.said is None else doubt(tenant.said, worst, drawn_w)
-        if tenant.doubt is not None and before is None:
-            tenant.believed = None
-            self.ledger.curve(tenant.name, self._worst(tenant), measured=False)
-            self._say(events.Warned(t_s=t_s, text=f"{tenant.name}: {tenant.doubt}"))
-        if tenant.said is None or tenant.doubt is not None:
+        drawn_w, before = unbound.most_w(t_s), allocation.doubt
+        allocation.doubt = None if allocation.said is None else doubt(allocation.said, worst, drawn_w)
+        if allocation.doubt is not None and before is None:
+            allocation.believed = None
+            self.ledger.curve(allocation.name, self._worst(allocation), measured=False)
+            self._say(events.Warned(t_s=t_s, text=f"{allocation.name}: {allocation.doubt}"))
+        if allocation.said is None or allocation.doubt is not None:
             if drawn_w is not None:
-                self.ledger.drew(tenant.name, drawn_w)
-        elif tenant.said is not tenant.believed:
-            tenant.believed = tenant.said
-            curve = believed(tenant.said, self._worst(tenant, OFF_HZ))
-            self.ledger.curve(tenant.name, self._bounded(tenant, curve))
-            self.ledger.drew(tenant.name, np.inf)  # of a tuned job it says nothing of what it asks for
+                self.ledger.drew(allocation.name, drawn_w)
+        elif allocation.said is not allocation.believed:
+            allocation.believed = allocation.said
+            curve = believed(allocation.said, self._worst(allocation, OFF_HZ))
+            self.ledger.curve(allocation.name, self._bounded(allocation, curve))
+            self.ledger.drew(allocation.name, np.inf)  # of a tuned job it says nothing of what it asks for
 
-    def _follow_clocks(self, tenant: Tenant) -> None:
+    def _follow_clocks(self, allocation: Allocation) -> None:
         """They have been seen for longer, or at another cap: what nobody says of a job goes by them, and what its tuner
         says as far as they allow."""
-        if tenant.waits:
+        if allocation.waits:
             return
-        if tenant.said is not None and tenant.doubt is None:
-            tenant.believed = None
+        if allocation.said is not None and allocation.doubt is None:
+            allocation.believed = None
             return
-        before, curve = self.ledger[tenant.name].curve, self._worst(tenant)
+        before, curve = self.ledger[allocation.name].curve, self._worst(allocation)
         if np.abs(np.interp(curve.caps_w, before.caps_w, before.slowdown) - curve.slowdown).max() > _MOVED:
-            self.ledger.curve(tenant.name, curve, measured=False)
+            self.ledger.curve(allocation.name, curve, measured=False)
 
-    def _worst(self, tenant: Tenant, off_hz: float = 0.0) -> JobCurve:
+    def _worst(self, allocation: Allocation, off_hz: float = 0.0) -> JobCurve:
         """Of a job that computes all the time: by its clocks, where these have been seen. off_hz: by which these may be
         off, so that what a tuner has measured is not cut to steps of them: who is measured would be given less than who
         is not."""
-        worst, most_hz = self._prior(tenant), [self._device.most_hz[gpu] for gpu in tenant.gpus]
+        worst, most_hz = self._prior(allocation), [self._device.most_hz[gpu] for gpu in allocation.gpus]
         known = [hz for hz in most_hz if hz is not None]
-        return tenant.clocks.curve(worst, min(known) if len(known) == len(most_hz) else None, off_hz=off_hz) or worst
+        return (
+            allocation.clocks.curve(worst, min(known) if len(known) == len(most_hz) else None, off_hz=off_hz) or worst
+        )
 
-    def _bounded(self, tenant: Tenant, curve: JobCurve) -> JobCurve:
+    def _bounded(self, allocation: Allocation, curve: JobCurve) -> JobCurve:
         """The limit on its slowdown counts of who may change the budget: of others it would take watts from the rest,
         as a weight would."""
-        trusted = tenant.claim is None or tenant.claim.trusted
+        trusted = allocation.claim is None or allocation.claim.trusted
         return curve if trusted else replace(curve, most_slowdown=np.inf)
 
     # Whether they are who they were.
 
-    def _look_at_tuned(self, t_s: float, tenant: Tenant) -> None:
-        if tenant.claim is None:
+    def _look_at_tuned(self, t_s: float, allocation: Allocation) -> None:
+        if allocation.claim is None:
             return
-        there = self._presences(tenant.claim, self.uuids(tenant))
-        tenant.groups = frozenset(tenant.claim.groups)
-        others, count = self._others(tenant.gpus, there), sum(bool(one.pids) for one in there)
+        there = self._presences(allocation.claim, self.uuids(allocation))
+        allocation.groups = frozenset(allocation.claim.groups)
+        others, count = self._others(allocation.gpus, there), sum(bool(one.pids) for one in there)
         if others is not None:
-            self._lose(t_s, tenant, others)
+            self._lose(t_s, allocation, others)
         elif count == len(there):
-            tenant.missed, tenant.some_s = 0, None
-            if tenant.waits:
-                tenant.waits = False
-                self.ledger.curve(tenant.name, self._worst(tenant), measured=False)
-                tenant.believed = None
-                self._believe(t_s, tenant)
-            self._follow(t_s, tenant, min(pid for one in there for pid in one.pids))
-        elif tenant.waits:
-            tenant.some_s = None if not count else t_s if tenant.some_s is None else tenant.some_s
-            if tenant.some_s is not None and t_s >= tenant.some_s + _SOME_S:
-                self._lose(t_s, tenant, f"its job computes on {count} of the {len(there)} GPUs alone that were named")
+            allocation.missed, allocation.some_s = 0, None
+            if allocation.waits:
+                allocation.waits = False
+                self.ledger.curve(allocation.name, self._worst(allocation), measured=False)
+                allocation.believed = None
+                self._believe(t_s, allocation)
+            self._follow(t_s, allocation, min(pid for one in there for pid in one.pids))
+        elif allocation.waits:
+            allocation.some_s = None if not count else t_s if allocation.some_s is None else allocation.some_s
+            if allocation.some_s is not None and t_s >= allocation.some_s + _SOME_S:
+                self._lose(
+                    t_s, allocation, f"its job computes on {count} of the {len(there)} GPUs alone that were named"
+                )
         else:
-            tenant.missed += 1
-            if tenant.missed >= _LOOKS and count:
-                self._lose(t_s, tenant, f"its job computes on {count} of its {len(there)} GPUs alone")
-            elif tenant.missed >= _LOOKS:
-                tenant.waits = True
-                self.ledger.curve(tenant.name, self._least(tenant), measured=False)
+            allocation.missed += 1
+            if allocation.missed >= _LOOKS and count:
+                self._lose(t_s, allocation, f"its job computes on {count} of its {len(there)} GPUs alone")
+            elif allocation.missed >= _LOOKS:
+                allocation.waits = True
+                self.ledger.curve(allocation.name, self._least(allocation), measured=False)
 
     def _presences(self, claim: Claim | None, uuids: Sequence[str]) -> list[Presence]:
         if claim is None or self.presence is None:
@@ -301,87 +308,93 @@ class Occupancy:
         said = zip(gpus, there, strict=True)
         return next((f"{self._device.gpus[gpu].where}: {one.other}" for gpu, one in said if one.other), None)
 
-    def _goes_on(self, t_s: float, tenant: Tenant, job: FoundJob) -> bool:
+    def _goes_on(self, t_s: float, allocation: Allocation, job: FoundJob) -> bool:
         """Whether a job that is found is the one that was there."""
-        if not (job.has(tenant.pid) or job.groups & tenant.groups):
+        if not (job.has(allocation.pid) or job.groups & allocation.groups):
             return False
-        tenant.missed, tenant.groups = 0, job.groups
-        if not job.has(tenant.pid):
-            self._follow(t_s, tenant, job.pid)
+        allocation.missed, allocation.groups = 0, job.groups
+        if not job.has(allocation.pid):
+            self._follow(t_s, allocation, job.pid)
         return True
 
-    def _follow(self, t_s: float, tenant: Tenant, pid: int | None) -> None:
+    def _follow(self, t_s: float, allocation: Allocation, pid: int | None) -> None:
         """Have a job go by another process of it, where the one that it goes by has ended."""
-        process = None if tenant.pid is None else identify(tenant.pid)
+        process = None if allocation.pid is None else identify(allocation.pid)
         if process is not None and process.is_alive():
             return
-        before, tenant.pid = tenant.name, pid
-        name = self._unused(FoundJob(pid=pid, uuids=self.uuids(tenant)).name)
+        before, allocation.pid = allocation.name, pid
+        name = self._unused(FoundJob(pid=pid, uuids=self.uuids(allocation)).name)
         self.ledger.rename(before, name)
-        tenant.name = name
-        self.tenants = {one.name: one for one in self.tenants.values()}
+        allocation.name = name
+        self.allocations = {one.name: one for one in self.allocations.values()}
         self._lowering.pop(before, None)  # it is ordered again
         self._say(budget.JobLeft(t_s=t_s, name=before, why=f"it goes on as {name}"))
-        self._say_joined(t_s, tenant)
+        self._say_joined(t_s, allocation)
 
-    def _lose(self, t_s: float, tenant: Tenant, why: str) -> None:
+    def _lose(self, t_s: float, allocation: Allocation, why: str) -> None:
         """Its tuner may have it no more."""
-        tenant.ended = why
-        self._leave(t_s, tenant, f"its tuner has it no more: {why}")
+        allocation.ended = why
+        self._leave(t_s, allocation, f"its tuner has it no more: {why}")
 
     # Coming and going.
 
-    def _at(self, gpus: Sequence[int]) -> list[Tenant]:
-        return [one for one in self.tenants.values() if set(one.gpus) & set(gpus) and not one.free]
+    def _at(self, gpus: Sequence[int]) -> list[Allocation]:
+        return [one for one in self.allocations.values() if set(one.gpus) & set(gpus) and not one.free]
 
-    def _join(self, t_s: float, tenant: Tenant) -> None:
-        for gpu in tenant.gpus:
+    def _join(self, t_s: float, allocation: Allocation) -> None:
+        for gpu in allocation.gpus:
             free = self._free_name(gpu)
             self.ledger.leave(t_s, free)
-            del self.tenants[free]
-        curve = self._least(tenant) if tenant.waits else self._worst(tenant)
-        tenant.unbound = tenant.unbound or Unbound(since_s=t_s)
-        self.tenants[tenant.name] = tenant
+            del self.allocations[free]
+        curve = self._least(allocation) if allocation.waits else self._worst(allocation)
+        allocation.unbound = allocation.unbound or Unbound(since_s=t_s)
+        self.allocations[allocation.name] = allocation
         self.ledger.join(
-            t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus), " ".join(self.uuids(tenant))
+            t_s,
+            allocation.name,
+            curve,
+            max(self.caps.in_force_w[gpu] for gpu in allocation.gpus),
+            " ".join(self.uuids(allocation)),
         )
-        self.ledger.weigh(tenant.name, self.weights.of(tenant.pid))
-        self._say_joined(t_s, tenant)
+        self.ledger.weigh(allocation.name, self.weights.of(allocation.pid))
+        self._say_joined(t_s, allocation)
 
-    def _leave(self, t_s: float, tenant: Tenant, why: str) -> None:
-        self.ledger.leave(t_s, tenant.name)
-        del self.tenants[tenant.name]
-        self._lowering.pop(tenant.name, None)
-        if not tenant.free:
-            self._say(budget.JobLeft(t_s=t_s, name=tenant.name, why=why))
-        for gpu in tenant.gpus:
+    def _leave(self, t_s: float, allocation: Allocation, why: str) -> None:
+        self.ledger.leave(t_s, allocation.name)
+        del self.allocations[allocation.name]
+        self._lowering.pop(allocation.name, None)
+        if not allocation.free:
+            self._say(budget.JobLeft(t_s=t_s, name=allocation.name, why=why))
+        for gpu in allocation.gpus:
             if self.caps.has(gpu):
                 self._free(t_s, gpu)
 
     def _free(self, t_s: float, gpu: int) -> None:
         name = self._free_name(gpu)
-        self.tenants[name] = Tenant(name=name, gpus=(gpu,), free=True)
-        self.ledger.join(t_s, name, self._least(self.tenants[name]), self.caps.in_force_w[gpu])
+        self.allocations[name] = Allocation(name=name, gpus=(gpu,), free=True)
+        self.ledger.join(t_s, name, self._least(self.allocations[name]), self.caps.in_force_w[gpu])
 
-    def _prior(self, tenant: Tenant) -> JobCurve:
+    def _prior(self, allocation: Allocation) -> JobCurve:
         """Of a job of which nothing is known."""
-        least_w, most_w = (max(limits[gpu] for gpu in tenant.gpus) for limits in (self._least_w, self._found_w))
-        return prior(least_w, max(most_w, least_w), devices=len(tenant.gpus))
+        least_w, most_w = (max(limits[gpu] for gpu in allocation.gpus) for limits in (self._least_w, self._found_w))
+        return prior(least_w, max(most_w, least_w), devices=len(allocation.gpus))
 
-    def _least(self, tenant: Tenant) -> JobCurve:
+    def _least(self, allocation: Allocation) -> JobCurve:
         """Of devices on which nobody computes."""
-        least_w = max(self._least_w[gpu] for gpu in tenant.gpus)
+        least_w = max(self._least_w[gpu] for gpu in allocation.gpus)
         return JobCurve(
-            caps_w=np.array([least_w]), slowdown=np.zeros(1), energy=np.ones(1), devices=len(tenant.gpus)
+            caps_w=np.array([least_w]), slowdown=np.zeros(1), energy=np.ones(1), devices=len(allocation.gpus)
         )  # fmt: skip
 
     def _free_name(self, gpu: int) -> str:
         return f"free {self._device.gpus[gpu].where}"
 
     def _unused(self, name: str) -> str:
-        taken = (f"{name} ({number})" for number in range(2, len(self.tenants) + 3))
-        return name if name not in self.tenants else next(one for one in taken if one not in self.tenants)
+        taken = (f"{name} ({number})" for number in range(2, len(self.allocations) + 3))
+        return name if name not in self.allocations else next(one for one in taken if one not in self.allocations)
 
-    def _say_joined(self, t_s: float, tenant: Tenant) -> None:
-        uuids = self.uuids(tenant)
-        self._say(budget.JobJoined(t_s=t_s, name=tenant.name, uuids=uuids, pid=tenant.pid, tuned=tenant.tuned))
+    def _say_joined(self, t_s: float, allocation: Allocation) -> None:
+        uuids = self.uuids(allocation)
+        self._say(
+            budget.JobJoined(t_s=t_s, name=allocation.name, uuids=uuids, pid=allocation.pid, tuned=allocation.tuned)
+        )

@@ -23,30 +23,30 @@ from autocap.limits.guard import LimitGuard
 from autocap.limits.state_dir import StateDir, default_path
 from autocap.limits.times import LOCKED_S, TRY_AGAIN_S
 from autocap.plugins.fleet import events as budget
-from autocap.plugins.fleet.budget.calling import SOCKET
+from autocap.plugins.fleet.budget.connection import SOCKET
 from autocap.plugins.fleet.budget.ledger import Ledger
-from autocap.plugins.fleet.budget.words import Standing
+from autocap.plugins.fleet.budget.protocol import Standing
 from autocap.plugins.fleet.config import BudgetConfig, holdable
-from autocap.plugins.fleet.manager.course import Beginning
+from autocap.plugins.fleet.manager.budget_target import Beginning
+from autocap.plugins.fleet.manager.enforcer import BudgetEnforcer
 from autocap.plugins.fleet.manager.finding import Claims, Weights
-from autocap.plugins.fleet.manager.hall import Hall
 from autocap.plugins.fleet.manager.loop import Manager, Signals
-from autocap.plugins.fleet.manager.steward import Steward
 from autocap.plugins.fleet.manager.supervising import BudgetState, forget
+from autocap.plugins.fleet.manager.tuner_server import TunerServer
 from autocap.plugins.fleet.reports.document import present_budget
 from autocap.records import Sample
 from autocap.reports.live.terminal import Reporter
 from autocap.runlog.directory import REPORT, RunDirectory
-from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
+from autocap.session.via import Actuation, actuation
 from autocap.text import note
 from autocap.wire import listening
 from autocap.wire.listening import NotListening
 
 
-class Spoken(Reporter):
+class StderrReporter(Reporter):
     """Takes what happens; says what a user who watches wants to know."""
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class Held:
     node: PowerSource | None
     notes: tuple[str, ...]
 
-    def steward(
+    def enforcer(
         self, plan: BudgetConfig, guard: LimitGuard, ledger: Ledger, say: Callable[[Event], None], t_s: float,
         before: BudgetState | None,
-    ) -> Steward:  # fmt: skip
+    ) -> BudgetEnforcer:  # fmt: skip
         """Who has its GPUs from now on. before: what an earlier manager of it knew."""
         least_w = [max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in self.device.gpus]
-        made = Steward(device=self.device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=self.node)
+        made = BudgetEnforcer(device=self.device, guard=guard, ledger=ledger, least_w=least_w, say=say, node=self.node)
         made.presence = Claims(self.inventory.pids).look
         made.weights = Weights(() if before is None else before.weights)
         made.begin(t_s)
@@ -128,9 +128,9 @@ def held_by(plan: BudgetConfig, clock: Clock, stack: ExitStack) -> Held:
     return Held(inventory=inventory, device=device, node=node, notes=(*notes, *more))
 
 
-def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
-    """The whole life of a manager; its exit status. leash: readable once our supervisor is gone. resumed: a killed one
-    is followed. Raises AutocapError where it cannot begin."""
+def manage(plan: BudgetConfig, parent_fd: int, resumed: bool) -> int:
+    """The whole life of a manager; its exit status. parent_fd: readable once our supervisor is gone. resumed: a killed
+    one is followed. Raises AutocapError where it cannot begin."""
     clock, state_dir = MonotonicClock(), default_path()
     StateDir(state_dir).close()
     with ExitStack() as stack:
@@ -138,8 +138,8 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         begun = Beginning.of(plan, state_dir, resumed=resumed)
         there = held_by(plan, clock, stack)
         directory = record_of(plan, resumed, stack)
-        recorder = Recorder(directory, Spoken())
-        way = actuation(plan.actuator, there.device)
+        recorder = Recorder(directory, StderrReporter())
+        way = actuation(plan.via, there.device)
         held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
         if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
             held.rehearse()
@@ -161,10 +161,10 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
         held.record_notes()
         status, why = 1, "internal fault"
         try:
-            steward = there.steward(plan, held.guardian, ledger, recorder.event, clock.now(), begun.before)
+            enforcer = there.enforcer(plan, held.guardian, ledger, recorder.event, clock.now(), begun.before)
             manager = Manager(
                 clock=clock,
-                steward=steward,
+                enforcer=enforcer,
                 shares=ledger,
                 listings=there.listings,
                 recorder=recorder,
@@ -173,18 +173,18 @@ def manage(plan: BudgetConfig, leash: int, resumed: bool) -> int:
                 course=begun.course(lambda text: recorder.warn(clock.now(), text), stack),
                 ends_s=begun.ends_s(clock.now()),
                 state_dir=state_dir,
-                leash=leash,
+                parent_fd=parent_fd,
             )
             export(plan, lambda: manager.latest, stack)
             manager.pass_time()  # the budget is held before anybody is let in
             with listening_at(state_dir, plan.group) as listener:
-                hall = Hall(listener, steward, manager, clock.now)
-                steward.tell = hall.tell
-                stack.callback(hall.close)
+                tuner_server = TunerServer(listener, enforcer, manager, clock.now)
+                enforcer.tell = tuner_server.tell
+                stack.callback(tuner_server.close)
                 note(
                     f"{begun.watts:g} W are shared among {len(there.device.gpus)} GPUs; the record is {directory.path}"
                 )
-                why, status = manager.run(hall, signals), 0
+                why, status = manager.run(tuner_server, signals), 0
             forget(state_dir)
         except AutocapError as error:
             why = str(error)

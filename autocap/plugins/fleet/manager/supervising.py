@@ -52,7 +52,7 @@ def supervised(manage: Callable[[int, bool], int]) -> int:
 
 def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
     """The wait status of one manager."""
-    leash, ours = os.pipe2(os.O_CLOEXEC)
+    parent_fd, ours = os.pipe2(os.O_CLOEXEC)
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     pid = os.fork()
     if pid == 0:
@@ -61,7 +61,7 @@ def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
             os.close(ours)
             os.setpgid(0, 0)  # so that the terminal's ^C comes through us alone
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-            status = manage(leash, resumed)
+            status = manage(parent_fd, resumed)
         except AutocapError as error:
             note(str(error))
             status = error.exit_status
@@ -69,7 +69,7 @@ def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
             traceback.print_exc()
         finally:
             os._exit(status)
-    os.close(leash)
+    os.close(parent_fd)
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
         os.kill(pid, signum)  # not reaped yet, so the number is still its own

@@ -16,9 +16,9 @@ from autocap.errors import EngineUnavailable, GuardError, LimitNotPermitted, Lim
 from autocap.limits import Restored
 from autocap.limits.guard import PeerGuardian
 from autocap.limits.times import BEGINNING_S, DEED_WITHIN_S, LOST_S, SETTLED_WITHIN_S
+from autocap.plugins.fleet.nodes.agent_pool import AgentPool, Channel
 from autocap.plugins.fleet.nodes.agents import Agent
-from autocap.plugins.fleet.nodes.fleet import Channel, Fleet
-from autocap.plugins.fleet.nodes.protocol import Deed, Done, Failed, Fault, Lost, Settle, Target
+from autocap.plugins.fleet.nodes.protocol import CommandKind, Done, Failed, Fault, Lost, Settle, Target
 
 Reopen = Callable[[Sequence[str]], Channel]  # the way to new agents on some of the job's nodes, by their names
 _LOOK_S = 0.02
@@ -62,7 +62,7 @@ class ClusterGuardian(PeerGuardian):
     agents are gone, by their numbers; waits for it."""
 
     def __init__(
-        self, fleet: Fleet, look: Callable[[Sequence[Agent]], Mapping[int, tuple[Restored, ...]]] = lambda gone: {}
+        self, fleet: AgentPool, look: Callable[[Sequence[Agent]], Mapping[int, tuple[Restored, ...]]] = lambda gone: {}
     ) -> None:
         every = fleet.found or ()
         super().__init__([gpu.uuid for found in every for gpu in found.gpus])
@@ -73,15 +73,15 @@ class ClusterGuardian(PeerGuardian):
         fleet.guarded, self._is_paused = True, False  # paused: as an agent is not heard
 
     def _end(self) -> None:
-        self._fleet.do(Deed.END, to=self._fleet.reachable)
+        self._fleet.do(CommandKind.END, to=self._fleet.reachable)
 
     def rehearse(self) -> None:
-        self._carry_out(Deed.REHEARSE)
+        self._carry_out(CommandKind.REHEARSE)
 
     def _set(self, caps_w: tuple[float, ...]) -> None:
         left_w = iter(caps_w)
         sizes = ((agent.number, 0 if agent.found is None else len(agent.found.gpus)) for agent in self._fleet.agents)
-        self._carry_out(Deed.SET, {number: tuple(islice(left_w, size)) for number, size in sizes})
+        self._carry_out(CommandKind.SET, {number: tuple(islice(left_w, size)) for number, size in sizes})
 
     def _listen(self) -> bool:
         """Once the job has ended on a node, the limits of the others are put back, for good; while an agent is not
@@ -90,7 +90,7 @@ class ClusterGuardian(PeerGuardian):
         trouble = self._fleet.trouble
         if trouble is None and self._fleet.ending and not self._is_ending:
             self._is_ending = True
-            self._fleet.do(Deed.RESTORE, to=self._fleet.reachable)
+            self._fleet.do(CommandKind.RESTORE, to=self._fleet.reachable)
         if trouble is not None and not self._gave_up:
             self._gave_up = True
             raise GuardError(trouble)
@@ -106,7 +106,7 @@ class ClusterGuardian(PeerGuardian):
         """Have all limits put back; what became of each. Where an agent is gone, its node is looked at anew."""
         fleet = self._fleet
         if (trouble := fleet.trouble) is None:
-            answers = fleet.do(Deed.RESTORE, to=fleet.reachable)
+            answers = fleet.do(CommandKind.RESTORE, to=fleet.reachable)
         else:
             self._gave_up = True
             answers = fleet.end(trouble)
@@ -126,25 +126,25 @@ class ClusterGuardian(PeerGuardian):
         fleet, was_paused = self._fleet, self._is_paused
         self._is_paused = bool(fleet.unheard)
         if self._is_paused and not was_paused:
-            fleet.do(Deed.RESTORE, to=[number for number in fleet.reachable if number not in fleet.unheard])
+            fleet.do(CommandKind.RESTORE, to=[number for number in fleet.reachable if number not in fleet.unheard])
 
-    def _carry_out(self, what: Deed, caps_w: Mapping[int, tuple[float, ...]] | None = None) -> None:
+    def _carry_out(self, what: CommandKind, caps_w: Mapping[int, tuple[float, ...]] | None = None) -> None:
         fleet = self._fleet
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
         if self._is_ending:
             raise GuardError("the job has ended on a node, so no limit is set on the others any more")
-        if what is Deed.SET and self._is_paused:  # it is asked for again once they are heard
+        if what is CommandKind.SET and self._is_paused:  # it is asked for again once they are heard
             return
-        within_s = DEED_WITHIN_S if what is Deed.SET else BEGINNING_S
+        within_s = DEED_WITHIN_S if what is CommandKind.SET else BEGINNING_S
         answers = fleet.do(what, caps_w, to=every, within_s=within_s)
-        if fleet.joiner is not None:
-            fleet.joiner.drop_before(fleet.now())
+        if fleet.merger is not None:
+            fleet.merger.drop_before(fleet.now())
         late = [
             agent
             for agent in (fleet.agents[number] for number in every)
             if agent.number not in answers and agent.gone is None and agent.ended_s is None
         ]
-        if what is Deed.SET and late and fleet.trouble is None and self._is_put_off(late):
+        if what is CommandKind.SET and late and fleet.trouble is None and self._is_put_off(late):
             return
         self._late_s = None
         for agent in (fleet.agents[number] for number in every):
@@ -172,7 +172,7 @@ class ClusterGuardian(PeerGuardian):
             f"{names}: a cap was not set within {DEED_WITHIN_S:g} s; the limits of all nodes were put back, to try "
             "again"
         )
-        fleet.do(Deed.RESTORE, to=fleet.reachable)
+        fleet.do(CommandKind.RESTORE, to=fleet.reachable)
         fleet.was_put_back = True  # as if: caps are to be set once more
         return True
 

@@ -2,7 +2,7 @@
 JSON object a line, in both directions. `fleet.site` says when the latter two speak.
 
     line = line_of(Word(number=7, interval_s=0.1, counted=True))     to the agents, that all of them read
-    line = line_of(Do(number=8, what=Deed.SET, caps_w=(200.0,)), to=(2,))    to the third of them
+    line = line_of(Do(number=8, what=CommandKind.SET, caps_w=(200.0,)), to=(2,))    to the third of them
     heard = said(line)                                                the record again, by whoever it was
 
 Seconds are those of the sender's own monotonic clock of the system. Agents are numbered from 0; a line to the agents
@@ -14,13 +14,13 @@ them: fields of these records, and of readings, are added at their ends alone.""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args
 
 from autocap.errors import AutocapError
 from autocap.limits import Restored
-from autocap.plugins.fleet.budget.words import JobStanding
+from autocap.plugins.fleet.budget.protocol import JobStanding
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import line_of as json_line
@@ -28,7 +28,7 @@ from autocap.wire.json_lines import parse
 
 if TYPE_CHECKING:  # an agent waits for none of it
     from autocap.devices.base import Device, PowerSource
-    from autocap.session.actuating import Actuation
+    from autocap.session.via import Actuation
 
 VERSION = 3
 MOST_BYTES = 1 << 20  # of a line
@@ -57,8 +57,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """To the nodes, twice a second or so, and whenever a part changes: the site lives. Each answers with `Books`.
+class SetAllocation:
+    """To the nodes, twice a second or so, and whenever a part changes: the site lives. Each answers with `NodeReport`.
 
     since: for each node, by its number, how many numbers ago the last of these was that it is known to have answered.
     parts_w: of the budget, watts; serials: of the orders that these are of, 0 for a node that is to hold its floor.
@@ -72,7 +72,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobBooks:
+class JobReport:
     """One job of a node. at: how it stands; the slowdown that it allows is the one that is kept to. caps_w, slowdown,
     energy: its curve, as `JobCurve` has it, from its lowest cap to the highest that is of use to it."""
 
@@ -83,9 +83,9 @@ class JobBooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
-    """From a node: how it stands. number: of the latest `Share` that it has heard, 0 before. serial: of the order whose
-    part it holds, 0 where it holds its floor. Watts of all its devices:
+class NodeReport:
+    """From a node: how it stands. number: of the latest `SetAllocation` that it has heard, 0 before. serial: of the
+    order whose part it holds, 0 where it holds its floor. Watts of all its devices:
 
     may_w: the most that may be in force until it takes up another part. floor_w: what it falls to by itself; fixed_w:
     of that, what is no job's. found_w: what is in force once its limits are as they were found. powers_w: of each
@@ -99,7 +99,7 @@ class Books:
     fixed_w: float
     found_w: float
     reserved_w: float
-    jobs: tuple[JobBooks, ...]
+    jobs: tuple[JobReport, ...]
     free: tuple[str, ...]
     powers_w: tuple[float | None, ...]
     power_w: float | None
@@ -132,7 +132,7 @@ class Begin:
     target: Target
     device: str
     gpus: tuple[str, ...] | None
-    actuator: str
+    via: str = field(metadata={"key": "actuator"})  # as it is written
     progress: str
     node_power: str
     shared_gpu: bool
@@ -142,8 +142,8 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """To the agents, twice a second or so: the controller lives. Each answers with `Heard`.
+class Heartbeat:
+    """To the agents, twice a second or so: the controller lives. Each answers with `HeartbeatReply`.
 
     interval_s: between two of their samples. counted: whether iterations need be counted now. since: for each agent,
     by its number, how many numbers ago the last word was that it is known to have answered.
@@ -169,7 +169,7 @@ class Settle:
     original_w: tuple[float | None, ...]
 
 
-class Deed(StrEnum):
+class CommandKind(StrEnum):
     """What an agent can be told to do."""
 
     REHEARSE = "rehearse"
@@ -179,12 +179,12 @@ class Deed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Do:
+class Command:
     """To an agent. number: rises from one to the next; one that came already is answered again and not done again.
     caps_w: of SET, watts, one a device."""
 
     number: int
-    what: Deed
+    what: CommandKind
     caps_w: tuple[float, ...] = ()
 
 
@@ -206,7 +206,7 @@ class Found:
     """From an agent: the job's devices on its node, guarded from now on unless only observed.
 
     The fields are those of `Device`; original_w: the limits found, watts. gpus: with the caps that may be set there.
-    actuator: who sets them, as events.ActuatorChosen has it. node_power: the name of the meter, `None` without one;
+    via: who sets them, as events.ActuatorChosen has it. node_power: the name of the meter, `None` without one;
     whole, refresh_s: as PowerSource has them.
     """
 
@@ -216,7 +216,7 @@ class Found:
     gpus: tuple[GpuInfo, ...]
     sensor: SensorInfo
     original_w: tuple[float | None, ...]
-    actuator: str = "direct"
+    via: str = field(default="direct", metadata={"key": "actuator"})  # as it is written
     where: str = ""
     reason: str = ""
     node_power: str | None = None
@@ -235,14 +235,14 @@ class Found:
         kind, emulated, driver, gpus, sensor = device.kind, device.emulated, device.driver, device.gpus, device.sensor
         made = cls(kind=kind, emulated=emulated, driver=driver, gpus=gpus, sensor=sensor, original_w=original_w)
         if way is not None:
-            made = replace(made, gpus=way.gpus, actuator=way.name, where=way.where, reason=way.reason)
+            made = replace(made, gpus=way.gpus, via=way.name, where=way.where, reason=way.reason)
         if meter is not None:
             made = replace(made, node_power=meter.name, whole=meter.whole, refresh_s=meter.refresh_s)
         return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class HeartbeatReply:
     """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_backs: as in
     Rows."""
 
@@ -308,16 +308,30 @@ class Lost:
     why: str
 
 
-ToAgent = Begin | Settle | Word | Do | Share
-FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost | Books
+ToAgent = Begin | Settle | Heartbeat | Command | SetAllocation
+FromAgent = Hello | Found | Rows | HeartbeatReply | Done | Note | JobEnded | Failed | Listed | Lost | NodeReport
 Message = ToAgent | FromAgent
 
-_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+# What is written of these, as earlier versions had it.
+_WRITTEN: dict[type[object], str] = {
+    SetAllocation: "share",
+    NodeReport: "books",
+    Heartbeat: "word",
+    Command: "do",
+    HeartbeatReply: "heard",
+}
+
+
+def _kind(cls: type[object]) -> str:
+    return _WRITTEN.get(cls, cls.__name__.lower())
+
+
+_KINDS: dict[str, type[Message]] = {_kind(kind): kind for kind in get_args(Message)}
 
 
 def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
     """A message as a line, with its newline. to: the agents that it is for, `None` for all, or from an agent."""
-    body: dict[str, Any] = {_SAYS: type(message).__name__.lower()}
+    body: dict[str, Any] = {_SAYS: _kind(type(message))}
     if to is not None:
         body[_TO] = list(to)
     body["with"] = encode(message, flat=isinstance(message, Rows))

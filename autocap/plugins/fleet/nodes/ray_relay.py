@@ -31,7 +31,16 @@ from autocap.job.processes import import_path
 from autocap.limits.times import HEAD_ANSWERS_S, HEAD_EVERY_S, LEAVES_S, RAY_LATE_S, RAY_WAIT_S, TERM_S
 from autocap.plugins.fleet.nodes import ray_actor
 from autocap.plugins.fleet.nodes.agent.standard_streams import own_stdout
-from autocap.plugins.fleet.nodes.protocol import BadLine, Do, Lost, Message, Share, Word, addressed, line_of
+from autocap.plugins.fleet.nodes.protocol import (
+    BadLine,
+    Command,
+    Heartbeat,
+    Lost,
+    Message,
+    SetAllocation,
+    addressed,
+    line_of,
+)
 from autocap.plugins.fleet.nodes.transport import NO_RAY
 from autocap.wire import lines
 from autocap.wire.line_process import write_whole
@@ -62,7 +71,7 @@ _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one af
 _MOST_BYTES = 1 << 20
 
 
-class Ends:
+class ActorPool:
     """The actors on nodes that the job has or may have, by their node's id. agent: its command line."""
 
     def __init__(self, agent: Sequence[str]) -> None:
@@ -151,7 +160,9 @@ class Relay:
             for line, message, to in read:
                 if to is None or set(to) & set(group):
                     ours.append(line + b"\n")
-                    answers += isinstance(message, Word | Do | Share) and (to is None or set(group) <= set(to))
+                    answers += isinstance(message, Heartbeat | Command | SetAllocation) and (
+                        to is None or set(group) <= set(to)
+                    )
             if ours and len(self._in_flight.get(group[0], ())) < ray_actor.CALLS_AT_ONCE:
                 call = asyncio.create_task(self._call(group, b"".join(ours), answers))
                 self._calls.add(call)
@@ -278,7 +289,7 @@ def _has_ended() -> bool:
 
 
 async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | None]) -> None:
-    ends, nodes = Ends(agent), all_nodes().node_ids
+    ends, nodes = ActorPool(agent), all_nodes().node_ids
     if len(nodes) <= _MOST_AHEAD:
         ends.make(nodes)
     try:
@@ -293,7 +304,7 @@ async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | Non
 
 async def _carry_to(names: Sequence[str], agent: Sequence[str], out: int) -> None:
     """As `_carry`, to these nodes, each by itself."""
-    ends, relay = Ends(agent), Relay({}, out, apart=True)
+    ends, relay = ActorPool(agent), Relay({}, out, apart=True)
     joining = asyncio.gather(*(_join(ends, relay, number, name) for number, name in enumerate(names)))
     try:
         await _pass_on(relay)
@@ -302,7 +313,7 @@ async def _carry_to(names: Sequence[str], agent: Sequence[str], out: int) -> Non
         ends.end_all()
 
 
-async def _join(ends: Ends, relay: Relay, number: int, name: str) -> None:
+async def _join(ends: ActorPool, relay: Relay, number: int, name: str) -> None:
     there = living(name)
     if len(there) != 1:  # for a while after it was started anew Ray knows it twice
         relay.lost(number, f"Ray has {len(there) or 'no'} nodes of that name")

@@ -12,7 +12,7 @@ from autocap.plugins.fleet.nodes.protocol import Target
 
 if TYPE_CHECKING:  # an agent waits for none of it
     from autocap.plugins.fleet.nodes.agent.finding import JobHere
-    from autocap.plugins.fleet.nodes.fleet import Channel
+    from autocap.plugins.fleet.nodes.agent_pool import Channel
     from autocap.plugins.fleet.nodes.guardian import Reopen
 
 AGENT = (sys.executable, "-P", "-m", "autocap.plugins.fleet.nodes.agent")  # -P: nothing from the job's folder

@@ -9,42 +9,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autocap.plugins.fleet.budget import calling, words
+from autocap.plugins.fleet.budget import connection, protocol
 from autocap.plugins.fleet.budget.client import known_of
 from autocap.wire.json_lines import BadMessage
 from tests.session.test_pricing import CURVE
 
-KNOWN = words.Known(caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,))
-REQUESTS: list[words.Request] = [
-    words.Join(devices=("GPU-a", "GPU-b"), pid=7),
-    words.Set(watts=(100.0, 120.5)),
-    words.Beat(),
+KNOWN = protocol.PublishCurve(
+    caps_w=(100.0,), slowdown=(0.1,), energy=(0.9,), slowdown_stderr=(0.0,), energy_stderr=(0.0,)
+)
+REQUESTS: list[protocol.Request] = [
+    protocol.Join(devices=("GPU-a", "GPU-b"), pid=7),
+    protocol.Set(watts=(100.0, 120.5)),
+    protocol.Beat(),
     KNOWN,
-    words.Leave(),
-    words.Change(watts=1200.0),
-    words.Change(policy="fair"),
-    words.Weigh(pid=7, weight=2.0),
-    words.Ask(),
-    words.End(),
+    protocol.Leave(),
+    protocol.Change(watts=1200.0),
+    protocol.Change(policy="fair"),
+    protocol.Weigh(pid=7, weight=2.0),
+    protocol.Ask(),
+    protocol.End(),
 ]
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_a_request_arrives_as_it_was_sent(request_: words.Request) -> None:
-    assert words.decode_request(words.encode_request(3, request_)) == (3, request_)
+def test_a_request_arrives_as_it_was_sent(request_: protocol.Request) -> None:
+    assert protocol.decode_request(protocol.encode_request(3, request_)) == (3, request_)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        words.Done(),
-        words.Told(ceiling_w=120.0, put_back=True, notes=("so it is",)),
-        words.Joined(original_w=(300.0, None), min_w=(100.0, 100.0), max_w=(300.0, 300.0), ceiling_w=250.0),
-        words.Refusal(code=words.Code.NOT_ALLOWED, text="no"),
+        protocol.Done(),
+        protocol.CeilingChanged(ceiling_w=120.0, put_back=True, notes=("so it is",)),
+        protocol.Joined(original_w=(300.0, None), min_w=(100.0, 100.0), max_w=(300.0, 300.0), ceiling_w=250.0),
+        protocol.Refusal(code=protocol.Code.NOT_ALLOWED, text="no"),
     ],
 )
-def test_an_answer_arrives_as_it_was_sent(answer: words.Done | words.Told | words.Joined | words.Refusal) -> None:
-    assert words.decode_answer(words.encode_answer(4, answer)) == (4, answer)
+def test_an_answer_arrives_as_it_was_sent(
+    answer: protocol.Done | protocol.CeilingChanged | protocol.Joined | protocol.Refusal,
+) -> None:
+    assert protocol.decode_answer(protocol.encode_answer(4, answer)) == (4, answer)
 
 
 def line(**changes: object) -> bytes:
@@ -71,7 +75,7 @@ def line(**changes: object) -> bytes:
 )  # fmt: skip
 def test_what_is_no_request_is_refused(wrong: bytes, complaint: str) -> None:
     with pytest.raises(BadMessage, match=complaint):
-        words.decode_request(wrong)
+        protocol.decode_request(wrong)
 
 
 KEYS = st.sampled_from(["v", "id", "op", "watts", "policy", "devices", "pid"])
@@ -81,7 +85,7 @@ VALUES = st.none() | st.integers() | st.floats() | st.text() | st.lists(st.float
 @given(st.dictionaries(KEYS, VALUES))
 def test_whatever_object_arrives_is_a_request_or_refused(body: dict[str, object]) -> None:
     try:
-        words.decode_request(json.dumps({"v": 1, "id": 1, "op": "change", **body}).encode())
+        protocol.decode_request(json.dumps({"v": 1, "id": 1, "op": "change", **body}).encode())
     except BadMessage:
         return
 
@@ -90,11 +94,11 @@ def test_who_may_not_ask_is_told_so_and_not_that_there_is_none(monkeypatch: pyte
     def refuse(path: Path, within_s: float) -> None:
         raise PermissionError if path == Path("ours") else FileNotFoundError
 
-    monkeypatch.setattr(calling, "Call", refuse)
-    with pytest.raises(calling.NoBudget, match="ours is not open to you; have who runs it pass `--group`"):
-        calling.call([Path("ours"), Path("none")])
-    with pytest.raises(calling.NoBudget, match="no budget runs here"):
-        calling.call([Path("none")])
+    monkeypatch.setattr(connection, "BudgetConnection", refuse)
+    with pytest.raises(connection.NoBudget, match="ours is not open to you; have who runs it pass `--group`"):
+        connection.call([Path("ours"), Path("none")])
+    with pytest.raises(connection.NoBudget, match="no budget runs here"):
+        connection.call([Path("none")])
 
 
 def test_a_queue_that_stays_full_is_said(tmp_path: Path) -> None:
@@ -108,8 +112,8 @@ def test_a_queue_that_stays_full_is_said(tmp_path: Path) -> None:
             crowd.setblocking(False)
             with suppress(BlockingIOError):
                 crowd.connect(str(path))
-        with pytest.raises(calling.NoBudget, match="that none of our tries got through"):
-            calling.call([path], within_s=0.0)
+        with pytest.raises(connection.NoBudget, match="that none of our tries got through"):
+            connection.call([path], within_s=0.0)
 
 
 def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:

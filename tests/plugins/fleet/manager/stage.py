@@ -1,4 +1,4 @@
-"""A steward on an emulated machine, in virtual time."""
+"""A enforcer on an emulated machine, in virtual time."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from autocap.devices.base import PowerSource
 from autocap.events import Event
 from autocap.limits import Guardian
 from autocap.plugins.fleet.budget.ledger import Ledger
+from autocap.plugins.fleet.manager.allocation import Allocation
+from autocap.plugins.fleet.manager.enforcer import BudgetEnforcer
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.steward import Steward
-from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.testing.nvml import machine
 from autocap.testing.nvml.board import PlayedJob
 from bench.faults.virtual import Unwatched
@@ -27,7 +27,7 @@ class Stage:
     """jobs: those that compute. told: ceilings that tuners were told of. said: all events."""
 
     stand: Stand
-    steward: Steward
+    enforcer: BudgetEnforcer
     guardian: Guardian
     said: list[Event]
     told: list[tuple[str, float]]
@@ -53,18 +53,18 @@ class Stage:
         """What a manager's loop does meanwhile."""
         for _ in range(round(seconds / TICK_S)):
             self.stand.advance(TICK_S)
-            self.steward.beat(self.now_s)
-            self.steward.look(self.now_s, self.jobs)
-            self.steward.sample(self.now_s)
-            self.steward.act(self.now_s)
+            self.enforcer.beat(self.now_s)
+            self.enforcer.look(self.now_s, self.jobs)
+            self.enforcer.sample(self.now_s)
+            self.enforcer.act(self.now_s)
 
     def limits_w(self) -> list[float]:
         """On the board."""
         count = len(self.stand.board.read().machine.cards)
         return [self.stand.requested_mw(gpu) / 1000 for gpu in range(count)]
 
-    def tenant(self, *gpus: int) -> Tenant:
-        return next(one for one in self.steward.tenants.values() if one.gpus == gpus)
+    def allocation(self, *gpus: int) -> Allocation:
+        return next(one for one in self.enforcer.allocations.values() if one.gpus == gpus)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def stage(
         with guardian:
             said: list[Event] = []
             told: list[tuple[str, float]] = []
-            steward = Steward(
+            enforcer = BudgetEnforcer(
                 device=device,
                 guard=guardian,
                 ledger=Ledger(budget_w),
@@ -96,6 +96,6 @@ def stage(
                 say=said.append,
                 node=node,
             )
-            steward.tell = lambda tenant: told.append((tenant.name, tenant.ceiling_w))
-            steward.begin(there.clock.now())
-            yield Stage(there, steward, guardian, said, told)
+            enforcer.tell = lambda allocation: told.append((allocation.name, allocation.ceiling_w))
+            enforcer.begin(there.clock.now())
+            yield Stage(there, enforcer, guardian, said, told)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from autocap import events
 from autocap.devices.model import profiles
 from autocap.plugins.fleet.budget.shares import Curves, JobCurve, prior, share
+from autocap.plugins.fleet.manager.allocation import OFF_HZ, Clocks, Unbound, believed, doubt
 from autocap.plugins.fleet.manager.finding import FoundJob
-from autocap.plugins.fleet.manager.tenant import OFF_HZ, Clocks, Unbound, believed, doubt
 from autocap.records import Reading
 from tests.plugins.fleet.manager.stage import TICK_S, Stage, stage
 
@@ -71,21 +71,21 @@ def against(there: Stage, said: JobCurve | None, *, twice: bool = False) -> tupl
     there.come(1, 0)
     liar = there.come(2, 1, profile="quadro-rtx-6000/alexnet")
     there.run(20.0)
-    there.steward.ledger.budget(there.now_s, 390.0)
+    there.enforcer.ledger.budget(there.now_s, 390.0)
     there.run(20.0)
-    honest_w = there.tenant(0).ceiling_w
+    honest_w = there.allocation(0).ceiling_w
     least_w = honest_w
-    tenant = there.steward.lend(there.now_s, liar)
+    allocation = there.enforcer.lend(there.now_s, liar)
     for _ in range(160):
         there.run(1.0)
         if said is not None:
-            there.steward.learn(there.now_s, tenant, said)
-        there.steward.set_caps(there.now_s, tenant, [tenant.ceiling_w])
-        least_w = min(least_w, there.tenant(0).ceiling_w)
+            there.enforcer.learn(there.now_s, allocation, said)
+        there.enforcer.set_caps(there.now_s, allocation, [allocation.ceiling_w])
+        least_w = min(least_w, there.allocation(0).ceiling_w)
         if twice and round(there.now_s) % 25 == 0:
-            there.steward.release(there.now_s, tenant)
-            tenant = there.steward.lend(there.now_s, liar)
-    return honest_w - least_w, tenant.doubt
+            there.enforcer.release(there.now_s, allocation)
+            allocation = there.enforcer.lend(there.now_s, liar)
+    return honest_w - least_w, allocation.doubt
 
 
 @pytest.mark.parametrize("twice", [False, True])
@@ -103,20 +103,20 @@ def test_a_tuner_that_lies_takes_no_watt_from_another_job_but_for_half_a_step_of
 def test_a_lie_is_seen_by_everybody(tmp_path: Path) -> None:
     with stage(tmp_path, 520.0, gpus=2) as there:
         job = there.come(1, 0)
-        tenant = there.steward.lend(there.now_s, job)
-        there.steward.learn(there.now_s, tenant, STEEP)
+        allocation = there.enforcer.lend(there.now_s, job)
+        there.enforcer.learn(there.now_s, allocation, STEEP)
         there.run(1.0)
-        shown = there.steward.standing(policy="fair", record="")
+        shown = there.enforcer.standing(policy="fair", record="")
         assert [one.doubt for one in shown.jobs] == [
             "its tuner asks for 880 W, above the limit found of 260 W; "
             "it is given what a job that nobody tunes would be"
         ]
         warned = [event.text for event in there.said if isinstance(event, events.Warned)]
-        assert warned == [f"{tenant.name}: {tenant.doubt}"]
-        there.steward.learn(there.now_s, tenant, believed(STEEP, WORST))
+        assert warned == [f"{allocation.name}: {allocation.doubt}"]
+        there.enforcer.learn(there.now_s, allocation, believed(STEEP, WORST))
         there.run(1.0)
-        assert tenant.doubt is None  # once it says what can be
-        assert there.steward.ledger[tenant.name].measures
+        assert allocation.doubt is None  # once it says what can be
+        assert there.enforcer.ledger[allocation.name].measures
 
 
 def test_the_draw_that_is_read_goes_before_what_is_said(tmp_path: Path) -> None:
@@ -124,21 +124,21 @@ def test_the_draw_that_is_read_goes_before_what_is_said(tmp_path: Path) -> None:
         there.come(1, 0)
         idle = FoundJob(pid=2, uuids=there.uuids(1))  # it has a context on its GPU, and does nothing there
         there.jobs.append(idle)
-        tenant = there.steward.lend(there.now_s, idle)
-        there.steward.learn(there.now_s, tenant, believed(STEEP, WORST))
-        there.steward.set_caps(there.now_s, tenant, [260.0])
+        allocation = there.enforcer.lend(there.now_s, idle)
+        there.enforcer.learn(there.now_s, allocation, believed(STEEP, WORST))
+        there.enforcer.set_caps(there.now_s, allocation, [260.0])
         there.run(29.0)
-        assert tenant.doubt is None
+        assert allocation.doubt is None
         there.run(2.0)
-        assert "and it draws" in tenant.doubt
-        there.steward.ledger.budget(there.now_s, 390.0)
+        assert "and it draws" in allocation.doubt
+        there.enforcer.ledger.budget(there.now_s, 390.0)
         there.run(10.0)
-        assert (there.tenant(0).ceiling_w > 255.0, there.tenant(1).ceiling_w) == (True, LOW_W)
-        there.steward.release(there.now_s, tenant)
-        again = there.steward.lend(there.now_s, idle)  # what was read stays
-        there.steward.learn(there.now_s, again, believed(STEEP, WORST))
+        assert (there.allocation(0).ceiling_w > 255.0, there.allocation(1).ceiling_w) == (True, LOW_W)
+        there.enforcer.release(there.now_s, allocation)
+        again = there.enforcer.lend(there.now_s, idle)  # what was read stays
+        there.enforcer.learn(there.now_s, again, believed(STEEP, WORST))
         there.run(10.0)
-        assert (there.tenant(0).ceiling_w > 255.0, there.tenant(1).ceiling_w) == (True, LOW_W)
+        assert (there.allocation(0).ceiling_w > 255.0, there.allocation(1).ceiling_w) == (True, LOW_W)
 
 
 def readings(*draws_w: float | None) -> list[Reading]:
@@ -206,7 +206,7 @@ def test_two_jobs_that_nobody_tunes_are_slowed_down_alike_by_what_their_clocks_s
         for gpu, name in enumerate(names):
             there.come(gpu + 1, gpu, profile=name)
         there.run(4.0)
-        there.steward.ledger.budget(there.now_s, 390.0)
+        there.enforcer.ledger.budget(there.now_s, 390.0)
         there.run(15.0)
         slowdowns = [profiles.load(name).slowdown(w) for name, w in zip(names, there.limits_w(), strict=True)]
         assert 377.0 < sum(there.limits_w()) <= 390.0

@@ -13,8 +13,8 @@ import pytest
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.plugins.fleet import events as budget
 from autocap.plugins.fleet.budget.shares import prior
+from autocap.plugins.fleet.manager.allocation import Allocation
 from autocap.plugins.fleet.manager.finding import Claim, Claims, FoundJob, NoClaim, claimed, jobs_of
-from autocap.plugins.fleet.manager.tenant import Tenant
 from autocap.wire.who import Peer
 from bench.helper import people
 from tests.plugins.fleet.manager.stage import TICK_S, Stage, stage
@@ -58,21 +58,21 @@ class Site:
             self.stage.jobs[:] = jobs_of({self.stage.uuids(gpu)[0]: pids for gpu, pids in self.listed.items()})
             self.stage.run(TICK_S)
 
-    def join(self, uid: int, pid: int, *gpus: int, peer: Peer | None = None) -> Tenant:
+    def join(self, uid: int, pid: int, *gpus: int, peer: Peer | None = None) -> Allocation:
         """A tuner of a user comes for the job of a process."""
         claim = claimed(peer or Peer(uid=uid, pid=pid, groups=()), pid, trusted=uid == 0)
-        return self.stage.steward.lend(self.stage.now_s, FoundJob(pid=pid, uuids=self.stage.uuids(*gpus)), claim)
+        return self.stage.enforcer.lend(self.stage.now_s, FoundJob(pid=pid, uuids=self.stage.uuids(*gpus)), claim)
 
     def rows(self) -> list[tuple[str, int | None, bool]]:
-        tenants = self.stage.steward.tenants.values()
-        return [(one.name, one.pid, one.tuned) for one in tenants if not one.free]
+        allocations = self.stage.enforcer.allocations.values()
+        return [(one.name, one.pid, one.tuned) for one in allocations if not one.free]
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with stage(tmp_path, 800.0) as there:
         made = Site(there, {gpu: [] for gpu in range(4)})
-        there.steward.presence = Claims(made.pids).look
+        there.enforcer.presence = Claims(made.pids).look
         try:
             yield made
         finally:
@@ -108,12 +108,12 @@ def test_a_process_beside_a_job_of_another_user_makes_nobody_its_tuner(site: Sit
 def test_somebody_who_comes_to_compute_beside_ends_the_tuning(site: Site) -> None:
     theirs = site.process(ALICE)
     site.listed[0] = [theirs]
-    tenant = site.join(ALICE, theirs, 0)
-    site.stage.steward.set_caps(site.stage.now_s, tenant, [120.0])
+    allocation = site.join(ALICE, theirs, 0)
+    site.stage.enforcer.set_caps(site.stage.now_s, allocation, [120.0])
     site.listed[0].append(site.process(MALLORY))
     site.run(0.4)
-    assert not site.stage.steward.is_here(tenant)
-    assert f"of user {MALLORY} computes on it" in tenant.ended
+    assert not site.stage.enforcer.is_here(allocation)
+    assert f"of user {MALLORY} computes on it" in allocation.ended
     site.run(2.0)
     assert [row[2] for row in site.rows()] == [False]
     assert site.stage.limits_w()[0] > 250.0
@@ -122,17 +122,17 @@ def test_somebody_who_comes_to_compute_beside_ends_the_tuning(site: Site) -> Non
 def test_who_waits_for_their_job_on_an_idle_gpu_gives_way_to_whose_job_comes(site: Site) -> None:
     own = site.process(MALLORY)
     waiting = site.join(MALLORY, own, 0)
-    site.stage.steward.learn(site.stage.now_s, waiting, prior(LOW_W, 260.0))
+    site.stage.enforcer.learn(site.stage.now_s, waiting, prior(LOW_W, 260.0))
     site.run(3.0)
     assert site.stage.limits_w() == [LOW_W] * 4  # watts are for who computes
     theirs = site.process(ALICE)
     site.listed[0] = [theirs]
-    tenant = site.join(ALICE, theirs, 0)  # before the next look
-    assert not site.stage.steward.is_here(waiting)
+    allocation = site.join(ALICE, theirs, 0)  # before the next look
+    assert not site.stage.enforcer.is_here(waiting)
     site.run(3.0)
-    assert site.stage.steward.is_here(tenant)
-    assert site.rows() == [(tenant.name, theirs, True)]
-    assert str(theirs) in tenant.name
+    assert site.stage.enforcer.is_here(allocation)
+    assert site.rows() == [(allocation.name, theirs, True)]
+    assert str(theirs) in allocation.name
 
 
 def test_of_two_who_wait_the_second_is_refused(site: Site) -> None:
@@ -143,29 +143,29 @@ def test_of_two_who_wait_the_second_is_refused(site: Site) -> None:
 
 def test_a_job_that_begins_under_its_tuner_gets_what_is_its_and_at_its_end_gives_it_back(site: Site) -> None:
     own = site.process(ALICE)
-    tenant = site.join(ALICE, own, 0, 1)
+    allocation = site.join(ALICE, own, 0, 1)
     site.listed[0] = [own]
     site.run(3.0)
     assert site.stage.limits_w() == [LOW_W] * 4  # it may be a while until it computes on all of them
     site.listed[1] = [own]
     site.run(3.0)
-    assert tenant.ceiling_w == 260.0
-    site.stage.steward.set_caps(site.stage.now_s, tenant, [240.0, 250.0])
+    assert allocation.ceiling_w == 260.0
+    site.stage.enforcer.set_caps(site.stage.now_s, allocation, [240.0, 250.0])
     assert site.stage.limits_w()[:2] == [240.0, 250.0]
     site.listed[0] = site.listed[1] = []
     site.run(3.0)
     assert site.stage.limits_w() == [LOW_W] * 4
-    assert site.stage.steward.is_here(tenant)
+    assert site.stage.enforcer.is_here(allocation)
 
 
 def test_who_names_gpus_on_which_the_job_does_not_compute_loses_all(site: Site) -> None:
     own = site.process(MALLORY)
     site.listed[0] = [own]
-    tenant = site.join(MALLORY, own, 0, 1, 2, 3)
+    allocation = site.join(MALLORY, own, 0, 1, 2, 3)
     site.run(29.0)
     assert site.stage.limits_w() == [LOW_W] * 4
     site.run(3.0)
-    assert tenant.ended == "its job computes on 1 of the 4 GPUs alone that were named"
+    assert allocation.ended == "its job computes on 1 of the 4 GPUs alone that were named"
     assert site.stage.limits_w()[1:] == [LOW_W] * 3
 
 
@@ -175,21 +175,21 @@ def test_workers_of_a_job_are_its_own_and_its_row_follows_them(site: Site) -> No
         second = int(shell.stdout.readline())
         (first,) = [pid for pid in _children(shell.pid) if pid != second]
         site.listed[0] = [first, second]
-        tenant = site.join(ALICE, shell.pid, 0)
+        allocation = site.join(ALICE, shell.pid, 0)
         site.run(1.0)
-        assert tenant.pid == shell.pid
+        assert allocation.pid == shell.pid
         shell.kill()
         shell.wait()
         site.run(1.0)
-        assert site.stage.steward.is_here(tenant)
-        assert tenant.name == f"sleep {min(first, second)}"
+        assert site.stage.enforcer.is_here(allocation)
+        assert allocation.name == f"sleep {min(first, second)}"
         os.kill(first, signal.SIGKILL)
         site.listed[0] = [second]
-        site.stage.steward.release(site.stage.now_s, tenant)
+        site.stage.enforcer.release(site.stage.now_s, allocation)
         assert _gone(first)
         site.run(1.0)
         assert site.rows() == [(f"sleep {second}", second, False)]
-        assert site.stage.steward.weights.put(second, 2.0, [tenant.pid]) == [second]
+        assert site.stage.enforcer.weights.put(second, 2.0, [allocation.pid]) == [second]
         os.kill(second, signal.SIGKILL)
     left = [event.why for event in site.stage.said if isinstance(event, budget.JobLeft)]
     assert f"it goes on as sleep {second}" in left
@@ -199,7 +199,7 @@ def test_another_job_on_the_same_gpus_is_another_row(site: Site) -> None:
     first, second = site.process(ALICE), site.process(ALICE)
     site.listed[0] = [first]
     site.run(1.0)
-    site.stage.steward.ledger.drew(site.rows()[0][0], 120.0)
+    site.stage.enforcer.ledger.drew(site.rows()[0][0], 120.0)
     site.end(first)
     site.listed[0] = [second]
     site.run(3.0)

@@ -16,13 +16,13 @@ from itertools import count
 from pathlib import Path
 
 from autocap.plugins.fleet.nodes.protocol import (
-    Deed,
-    Do,
+    Command,
+    CommandKind,
     Done,
     Found,
+    Heartbeat,
     Message,
     Rows,
-    Word,
     line_of,
     said,
 )
@@ -110,10 +110,10 @@ class Controller:
 
     def begin(self, step_map: Path | None = None) -> None:
         named = None if step_map is None else str(step_map)
-        self.tell(replace(BEGIN, device="nvml", actuator="direct", wait_s=60.0, step_map=named))
+        self.tell(replace(BEGIN, device="nvml", via="direct", wait_s=60.0, step_map=named))
 
     def set(self, number: int) -> None:
-        self.tell(Do(number=number, what=Deed.SET, caps_w=CAPS_W))
+        self.tell(Command(number=number, what=CommandKind.SET, caps_w=CAPS_W))
 
     def caps(self, node: Node) -> bool:
         """Set once more what is not: an agent leaves it undone until it knows that it is heard. Whether it is."""
@@ -162,7 +162,7 @@ class Controller:
         while not self._over.wait(_WORD_S):
             if not self.silent.is_set():
                 self._number += 1
-                self.tell(Word(number=self._number, interval_s=0.1, counted=True, since=(1,)))
+                self.tell(Heartbeat(number=self._number, interval_s=0.1, counted=True, since=(1,)))
 
     def _listen(self) -> None:
         assert self.agent.stdout is not None

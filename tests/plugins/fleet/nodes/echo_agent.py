@@ -13,13 +13,13 @@ from typing import NoReturn
 
 from autocap.plugins.fleet.nodes.protocol import (
     VERSION,
-    Deed,
-    Do,
+    Command,
+    CommandKind,
     Done,
     FromAgent,
-    Heard,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
-    Word,
     addressed,
     line_of,
 )
@@ -65,11 +65,11 @@ def main() -> None:
             message, to = addressed(line)
             if to is not None and number not in to:
                 continue
-            if isinstance(message, Word):
-                say(Heard(number=message.number, heard_s=0.0, said_s=0.0))
-            elif isinstance(message, Do):
+            if isinstance(message, Heartbeat):
+                say(HeartbeatReply(number=message.number, heard_s=0.0, said_s=0.0))
+            elif isinstance(message, Command):
                 say(Done(number=message.number, why="".join(f"{cap:08.1f} " for cap in message.caps_w)))
-                if message.what is Deed.END:
+                if message.what is CommandKind.END:
                     leave(number, "at the end")
 
 

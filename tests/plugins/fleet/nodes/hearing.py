@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.plugins.fleet.nodes.channel import Channel
-from autocap.plugins.fleet.nodes.protocol import FromAgent, Word
+from autocap.plugins.fleet.nodes.protocol import FromAgent, Heartbeat
 from tests.doubles.waiting import eventually
 
 PATIENCE_S = 60.0  # for what comes within a second, on a machine that does much else
@@ -20,7 +20,7 @@ def heard(channel: Channel, count: int, number: int | None = None) -> dict[int, 
     while len(found) < count:
         assert time.monotonic() < end_s, f"only {found}"
         if number is not None:
-            channel.send(Word(number=number, interval_s=0.1, counted=True))
+            channel.send(Heartbeat(number=number, interval_s=0.1, counted=True))
         found.update(channel.receive())
         time.sleep(0.05)
     return found

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from autocap.cli import Parser, options
 from autocap.job.signals import SignalClock
+from autocap.plugins.fleet.nodes.backend import Carrier, ClusterBackend
 from autocap.plugins.fleet.nodes.carriers import ray
 from autocap.plugins.fleet.nodes.channel import EngineJob
-from autocap.plugins.fleet.nodes.place import Carrier, ClusterPlace
 from autocap.plugins.fleet.nodes.protocol import Begin, Message, Target
 from autocap.session.modes import attach, run
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel
@@ -84,7 +84,7 @@ def main(mode: str, out: str, *words: str) -> int:
         carrier = Carrier(
             target=Target(engine="ray", job=""), names=(), open=lambda: channel, for_workers=ray.for_workers
         )
-    place = ClusterPlace(carrier)
+    place = ClusterBackend(carrier)
     parser = Parser(prog="live", allow_abbrev=False, add_help=False)
     options.declare(parser, "attach" if mode == "attach" else "run")
     args = parser.parse_args(["--out", str(Path(out)), "--no-memory", "--nodes", "slurm"])

@@ -16,20 +16,20 @@ from autocap.plugins.fleet.nodes.agent.agent import Agent
 from autocap.plugins.fleet.nodes.agent.finding import JobHere
 from autocap.plugins.fleet.nodes.agent.preparing import NodeJob, Preparation
 from autocap.plugins.fleet.nodes.protocol import (
-    Deed,
-    Do,
+    Command,
+    CommandKind,
     Done,
     Failed,
     Fault,
     Found,
     FromAgent,
-    Heard,
+    Heartbeat,
+    HeartbeatReply,
     JobEnded,
     Rows,
-    Word,
 )
 from autocap.progress.counter import IterationCounter
-from autocap.session.actuating import Actuation
+from autocap.session.via import Actuation
 from autocap.testing.nvml import Steps, machine, times
 from autocap.testing.nvml.board import requested
 from bench.faults.virtual import Unwatched
@@ -74,7 +74,7 @@ class Play:
         """since: how long ago the last answer was that we have heard, in words."""
         self.number += 1
         interval_s = interval_s or self.interval_s
-        self.agent.hear(Word(number=self.number, interval_s=interval_s, counted=False, since=(9, since)))
+        self.agent.hear(Heartbeat(number=self.number, interval_s=interval_s, counted=False, since=(9, since)))
         self.agent.spoken()
 
     def advance(self, seconds: float, *, words: bool) -> None:
@@ -89,8 +89,8 @@ class Play:
             self.stand.clock.wait_until(min(max(self.agent.next_s, now_s + 1e-6), word_s, until_s))
         self.agent.due()
 
-    def do(self, number: int, what: Deed, caps_w: tuple[float, ...] = ()) -> Done:
-        self.agent.hear(Do(number=number, what=what, caps_w=caps_w))
+    def do(self, number: int, what: CommandKind, caps_w: tuple[float, ...] = ()) -> Done:
+        self.agent.hear(Command(number=number, what=what, caps_w=caps_w))
         self.agent.spoken()
         done = self.said[-1]
         assert isinstance(done, Done)
@@ -138,7 +138,7 @@ def begun(play: Play) -> Play:
 
 @pytest.mark.parametrize("ends_too", [True, False])
 def test_a_signal_that_ends_the_job_as_well_is_told_as_the_jobs_end(play: Play, ends_too: bool) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     began_s, looks = play.stand.clock.now(), iter([True, True, not ends_too])
     play.job.is_there = lambda: next(looks, not ends_too)  # type: ignore[method-assign]
     play.agent.told_to_end()
@@ -188,7 +188,7 @@ def test_a_node_whose_cards_take_limits_in_steps_holds_what_they_make_of_ours_an
         made = state.machine.with_card(gpu, replace(state.machine.cards[gpu], steps=firmware))
         play.stand.board.update(lambda state, made=made: replace(state, machine=made))
     for number, caps_w in enumerate([(210.0, 190.0), (200.0, 170.0)]):
-        assert play.do(number + 1, Deed.SET, caps_w) == Done(number=number + 1)
+        assert play.do(number + 1, CommandKind.SET, caps_w) == Done(number=number + 1)
         play.advance(3.0, words=True)
         assert play.limits_w == [25.0 * (cap_w // 25) for cap_w in caps_w]
     play.advance(4.0, words=False)  # the controller is gone
@@ -197,29 +197,29 @@ def test_a_node_whose_cards_take_limits_in_steps_holds_what_they_make_of_ours_an
 
 
 def test_a_deed_is_done_once_the_job_is_found_and_answered_each_time(play: Play) -> None:
-    assert play.do(1, Deed.SET, CAPS_W).fault is Fault.GUARD
+    assert play.do(1, CommandKind.SET, CAPS_W).fault is Fault.GUARD
     assert play.limits_w == ARRIVALS_W
     begun(play)
-    first = play.do(2, Deed.SET, CAPS_W)
+    first = play.do(2, CommandKind.SET, CAPS_W)
     assert first == Done(number=2)
     changes = len(play.stand.board.read().changes)
-    assert play.do(2, Deed.SET, CAPS_W) == first
+    assert play.do(2, CommandKind.SET, CAPS_W) == first
     assert len(play.stand.board.read().changes) == changes
     assert play.limits_w == list(CAPS_W)
     said = len(play.said)
-    play.do(3, Deed.SET, (210.0, 200.0))
-    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))  # late: neither done nor answered
+    play.do(3, CommandKind.SET, (210.0, 200.0))
+    play.agent.hear(Command(number=2, what=CommandKind.SET, caps_w=CAPS_W))  # late: neither done nor answered
     assert play.limits_w == [210.0, 200.0]
     assert len(play.said) == said + 1
 
 
 def test_restoring_says_what_became_of_each_limit(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
-    restored = play.do(2, Deed.RESTORE).restored
+    begun(play).do(1, CommandKind.SET, CAPS_W)
+    restored = play.do(2, CommandKind.RESTORE).restored
     assert [one.final_w for one in restored] == ARRIVALS_W
     assert play.limits_w == ARRIVALS_W
-    assert play.do(3, Deed.SET, CAPS_W) == Done(number=3)
-    assert [one.restored for one in play.do(4, Deed.END).restored] == [True, True]
+    assert play.do(3, CommandKind.SET, CAPS_W) == Done(number=3)
+    assert [one.restored for one in play.do(4, CommandKind.END).restored] == [True, True]
     assert play.agent.is_leaving
 
 
@@ -227,14 +227,14 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
     begun(play).word()
     for number in (1, 2, 3):
         play.word()
-        play.do(number, Deed.SET, CAPS_W)
+        play.do(number, CommandKind.SET, CAPS_W)
         play.advance(HOLDS_S - 0.1, words=False)
         assert play.limits_w == list(CAPS_W)
         play.advance(0.2, words=False)
         assert play.limits_w == ARRIVALS_W
         play.word()
         play.word()
-        heard = [each.put_backs for each in play.said if isinstance(each, Heard)][-2:]
+        heard = [each.put_backs for each in play.said if isinstance(each, HeartbeatReply)][-2:]
         assert heard == [number, number]
     assert not play.agent.is_leaving
 
@@ -242,7 +242,7 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
 def test_a_row_that_shows_a_limit_that_was_put_back_is_never_said_without(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     play.advance(1.0, words=True)
     said, told = len(play.said), []
 
@@ -266,25 +266,25 @@ def test_a_row_that_shows_a_limit_that_was_put_back_is_never_said_without(
 
 
 def test_words_of_a_controller_that_hears_nothing_hold_no_limit(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     for half in range(1, 10):
         play.advance(0.5, words=False)
         play.word(since=half + 1)
     assert play.limits_w == ARRIVALS_W
     said = len(play.said)
-    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))
+    play.agent.hear(Command(number=2, what=CommandKind.SET, caps_w=CAPS_W))
     play.agent.spoken()
     play.advance(0.05, words=False)
     assert play.limits_w == ARRIVALS_W
     assert not any(isinstance(each, Done) for each in play.said[said:])
     play.word()
-    assert play.do(2, Deed.SET, CAPS_W) == Done(number=2)
+    assert play.do(2, CommandKind.SET, CAPS_W) == Done(number=2)
     assert play.limits_w == list(CAPS_W)
     assert not play.agent.is_leaving
 
 
 def test_six_seconds_of_silence_end_it(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     said_s = play.stand.clock.now()
     play.advance(60.0, words=False)
     assert play.agent.is_leaving
@@ -294,26 +294,26 @@ def test_six_seconds_of_silence_end_it(play: Play) -> None:
 
 
 def test_one_that_is_to_be_stopped_puts_back_and_sets_again_only_once_it_goes_on_and_is_heard(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     play.agent.stand_still()
     assert play.limits_w == ARRIVALS_W
     play.word()
     play.agent.due()
-    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))
+    play.agent.hear(Command(number=2, what=CommandKind.SET, caps_w=CAPS_W))
     assert play.limits_w == ARRIVALS_W
     play.stand.clock.wait_until(play.stand.clock.now() + 30.0)  # stopped, and nobody speaks
     play.agent.due()
     assert not play.agent.is_leaving
     play.word()
     play.word()
-    assert isinstance(heard := play.said[-1], Heard)
+    assert isinstance(heard := play.said[-1], HeartbeatReply)
     assert heard.put_backs == 1
-    play.do(3, Deed.SET, CAPS_W)
+    play.do(3, CommandKind.SET, CAPS_W)
     assert play.limits_w == list(CAPS_W)
 
 
 def test_the_jobs_end_is_told_once_and_nothing_is_set_after_it(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     play.job.is_alive = False
     play.advance(0.7, words=True)
     play.job.is_alive = True  # its next step
@@ -325,25 +325,25 @@ def test_the_jobs_end_is_told_once_and_nothing_is_set_after_it(play: Play) -> No
     play.advance(5.0, words=True)
     (ended,) = [each for each in play.said if isinstance(each, JobEnded)]
     assert [(one.restored, one.final_w) for one in ended.restored] == [(True, limit_w) for limit_w in ARRIVALS_W]
-    done = play.do(2, Deed.SET, CAPS_W)
+    done = play.do(2, CommandKind.SET, CAPS_W)
     assert done.fault is Fault.GUARD
     assert play.limits_w == ARRIVALS_W
 
 
 def test_a_refused_cap_and_a_foreign_limit_are_told_apart(play: Play) -> None:
     begun(play)
-    assert play.do(1, Deed.SET, (10.0, 10.0)).fault is Fault.REFUSED
-    play.do(2, Deed.SET, CAPS_W)
+    assert play.do(1, CommandKind.SET, (10.0, 10.0)).fault is Fault.REFUSED
+    play.do(2, CommandKind.SET, CAPS_W)
     play.stand.request(180_000, gpu=1)
     play.advance(0.5, words=True)
-    done = play.do(3, Deed.SET, (210.0, 210.0))
+    done = play.do(3, CommandKind.SET, (210.0, 210.0))
     assert done.fault is Fault.FOREIGN
-    play.do(4, Deed.RESTORE)
+    play.do(4, CommandKind.RESTORE)
     assert play.limits_w == [ARRIVALS_W[0], 180.0]
 
 
 def test_a_fault_puts_back_and_says_why_last_of_all(play: Play) -> None:
-    begun(play).do(1, Deed.SET, CAPS_W)
+    begun(play).do(1, CommandKind.SET, CAPS_W)
     play.agent.fail(RuntimeError("out of luck"))
     last = play.said[-1]
     assert isinstance(last, Failed)

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Rows, Word, line_of, said
+from autocap.plugins.fleet.nodes.protocol import (
+    Command,
+    CommandKind,
+    Failed,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    JobEnded,
+    Rows,
+    line_of,
+    said,
+)
 from tests.doubles.waiting import eventually
 from tests.plugins.fleet.nodes.agent_stand import Controller, Node
 
@@ -76,12 +87,12 @@ def test_an_agent_finds_measures_sets_whatever_else_it_is_told_and_says_what_it_
         b'{"says":"do","with":{"number":2,"what":"set","caps_w":[1,2]},"to":[5]}\n',
     ):
         controller.raw(line)
-    controller.tell(Do(number=3, what=Deed.SET, caps_w=(1.0, 2.0)))
+    controller.tell(Command(number=3, what=CommandKind.SET, caps_w=(1.0, 2.0)))
     eventually(lambda: controller.done(3), WAIT_S)
     assert "below the 100 W minimum" in controller.done(3).why
     assert node.is_capped
     assert not any(isinstance(each, Failed) for each in controller.said)
-    controller.tell(Do(number=4, what=Deed.END))
+    controller.tell(Command(number=4, what=CommandKind.END))
     eventually(lambda: controller.done(4), WAIT_S)
     done = controller.done(4)
     assert done.fault is None
@@ -124,7 +135,7 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint
     controller.agent.send_signal(signal.SIGSTOP)
     eventually(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
-    eventually(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
+    eventually(lambda: any(isinstance(each, HeartbeatReply) and each.put_backs for each in controller.said), WAIT_S)
     eventually(lambda: controller.caps(node), WAIT_S)
     controller.agent.send_signal(signal.SIGINT)
     assert controller.agent.wait(WAIT_S) == 0
@@ -186,7 +197,7 @@ def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: 
 
 @pytest.mark.parametrize(("first", "heard"), [(b"3 rack1\n", [7]), (b"", None)])
 def test_a_spare_agent_begins_once_it_is_told_which_it_is(first: bytes, heard: list[int] | None) -> None:
-    words = [line_of(Word(number=number, interval_s=0.1, counted=True), to=(number % 4,)) for number in (6, 7)]
+    words = [line_of(Heartbeat(number=number, interval_s=0.1, counted=True), to=(number % 4,)) for number in (6, 7)]
     spare = subprocess.run(
         [sys.executable, "-m", "autocap.plugins.fleet.nodes.agent", "--spare"],
         env={**os.environ, "SLURM_PROCID": "2"},
@@ -202,4 +213,4 @@ def test_a_spare_agent_begins_once_it_is_told_which_it_is(first: bytes, heard: l
         hello = messages.pop(0)
         assert isinstance(hello, Hello)
         assert hello.node == "rack1"
-        assert [message.number for message in messages if isinstance(message, Heard)] == heard
+        assert [message.number for message in messages if isinstance(message, HeartbeatReply)] == heard

@@ -13,14 +13,23 @@ import pytest
 
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.nodes.channel import FOR_S, Channel, EngineJob, RetriedChannels
-from autocap.plugins.fleet.nodes.protocol import Done, FromAgent, Heard, Hello, Lost, Message, Word, line_of
+from autocap.plugins.fleet.nodes.protocol import (
+    Done,
+    FromAgent,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Lost,
+    Message,
+    line_of,
+)
 from tests.plugins.fleet.nodes.hearing import heard, until
 
 HELLO = Hello(version=1, autocap_version="", node="node1", pid=1, boot_id="", clock_id="")
 ECHO = str(Path(__file__).parent / "echo_agent.py")
 JOB = EngineJob(id="7", nodes=("node1", "node2"))
 NO_MEMORY = "srun has ended with status 1: srun: error: Unable to create step: Memory required by task is not available"
-WORD = Word(number=1, interval_s=0.1, counted=True)
+WORD = Heartbeat(number=1, interval_s=0.1, counted=True)
 
 
 def _job(count: int) -> EngineJob:
@@ -54,8 +63,8 @@ def _in_session(leader: int) -> list[int]:
 def test_a_message_goes_to_the_child_and_its_answer_comes_back(tmp_path: Path) -> None:
     channel = _shell(f'"$1" {ECHO} "$2" --number 3 | sed -u "s/^/3: /"', sys.executable, str(tmp_path), job=_job(4))
     assert isinstance(heard(channel, 1)[3], Hello)
-    channel.send(Word(number=5, interval_s=0.1, counted=True))
-    assert heard(channel, 1)[3] == Heard(number=5, heard_s=0.0, said_s=0.0)
+    channel.send(Heartbeat(number=5, interval_s=0.1, counted=True))
+    assert heard(channel, 1)[3] == HeartbeatReply(number=5, heard_s=0.0, said_s=0.0)
     channel.close()
     assert (tmp_path / "left-3").read_text() == "end of input"
 
@@ -69,18 +78,22 @@ def test_what_srun_cut_is_put_together_and_what_is_not_ours_left_out(tmp_path: P
             for number, message in enumerate((first, second))
             if line_of(message)[start : start + 1024].strip()
         ]
-    lines.append(_labelled(0, line_of(Word(number=1, interval_s=0.1, counted=True))))  # which is for agents to hear
-    lines.append(b" 1: " + line_of(Heard(number=9, heard_s=1.0, said_s=2.0)))
+    lines.append(
+        _labelled(0, line_of(Heartbeat(number=1, interval_s=0.1, counted=True)))
+    )  # which is for agents to hear
+    lines.append(b" 1: " + line_of(HeartbeatReply(number=9, heard_s=1.0, said_s=2.0)))
     channel = _printing(b"".join(lines), tmp_path)
     got: list[tuple[int, object]] = []
     until(lambda: got.extend(channel.receive()) or len(got) >= 3, "three messages")
-    assert got == [(0, first), (1, second), (1, Heard(number=9, heard_s=1.0, said_s=2.0))]
+    assert got == [(0, first), (1, second), (1, HeartbeatReply(number=9, heard_s=1.0, said_s=2.0))]
     channel.close()
 
 
 def test_an_agent_is_lost_once_and_all_are_when_the_child_ends(tmp_path: Path) -> None:
     lost = _labelled(1, line_of(Lost(why="killed")))
-    channel = _printing(lost + lost + _labelled(1, line_of(Heard(number=1, heard_s=0.0, said_s=0.0))), tmp_path, 3)
+    channel = _printing(
+        lost + lost + _labelled(1, line_of(HeartbeatReply(number=1, heard_s=0.0, said_s=0.0))), tmp_path, 3
+    )
     assert heard(channel, 1) == {1: Lost(why="killed")}
     os.killpg(channel.pid, signal.SIGKILL)
     got = heard(channel, 2)
@@ -102,7 +115,7 @@ def test_the_end_of_the_child_is_told_with_its_last_errors() -> None:
 def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
     channel = _shell("trap '' TERM; echo '0: '; while :; do sleep 1; done", job=_job(1))
     for number in range(20_000):
-        channel.send(Word(number=number, interval_s=0.1, counted=True))
+        channel.send(Heartbeat(number=number, interval_s=0.1, counted=True))
     assert channel._child.waiting < 1 << 19
     channel.close()
     until(lambda: not _in_session(channel.pid), "the end of all of it")

@@ -13,7 +13,7 @@ from autocap.clock import VirtualClock
 from autocap.errors import EngineUnavailable
 from autocap.plugins.fleet.cli.device_nodes import heard
 from autocap.plugins.fleet.nodes.channel import EngineJob
-from autocap.plugins.fleet.nodes.protocol import Listed, Lost, Message, Word
+from autocap.plugins.fleet.nodes.protocol import Heartbeat, Listed, Lost, Message
 from autocap.testing.nvml import FileBoard, Limits, environment, machine
 from tests.cli.test_cli import (
     Cli,
@@ -31,7 +31,7 @@ class Nodes:
     asked: int = 0
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
-        assert isinstance(message, Word)
+        assert isinstance(message, Heartbeat)
         self.asked += 1
         self.job = None if self.names is None else EngineJob(id="7", nodes=self.names)
 

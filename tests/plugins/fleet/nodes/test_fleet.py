@@ -14,9 +14,9 @@ from autocap.limits.times import LOST_S
 from autocap.plugins.fleet.nodes.agent import settling
 from autocap.plugins.fleet.nodes.agent.finding import SlurmJob
 from autocap.plugins.fleet.nodes.agents import Agent
+from autocap.plugins.fleet.nodes.backend import ClusterDevice, ClusterSampler
 from autocap.plugins.fleet.nodes.guardian import ClusterGuardian, settled
-from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSampler
-from autocap.plugins.fleet.nodes.protocol import Do, Done, Failed, Fault, Lost, Message, Settle, Target
+from autocap.plugins.fleet.nodes.protocol import Command, Done, Failed, Fault, Lost, Message, Settle, Target
 from autocap.records import CapRange, Sample
 from autocap.session.search_space import common_range
 from bench.cluster.network import Network, VirtualAgent
@@ -98,7 +98,7 @@ def test_samples_after_a_set_show_it_on_all_nodes() -> None:
 def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = VirtualAgent._do
 
-    def later(agent: VirtualAgent, order: Do) -> None:
+    def later(agent: VirtualAgent, order: Command) -> None:
         agent.clock.at(agent.clock.now() + 5.0, lambda: at_once(agent, order))
 
     with guarded(2, caps_w=None) as (world, _, guardian):

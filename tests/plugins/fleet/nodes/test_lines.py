@@ -7,10 +7,22 @@ from contextlib import suppress
 import pytest
 
 from autocap.plugins.fleet.nodes.agent.standard_streams import Inbox, Outbox
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, FromAgent, Heard, Note, Row, Rows, Word, line_of, said
+from autocap.plugins.fleet.nodes.protocol import (
+    Command,
+    CommandKind,
+    Done,
+    FromAgent,
+    Heartbeat,
+    HeartbeatReply,
+    Note,
+    Row,
+    Rows,
+    line_of,
+    said,
+)
 from autocap.records import Reading
 
-WORD = Word(number=1, interval_s=0.1, counted=True)
+WORD = Heartbeat(number=1, interval_s=0.1, counted=True)
 
 
 @pytest.fixture
@@ -54,7 +66,7 @@ class TestInbox:
         assert list(inbox.messages()) == []
         assert not inbox.speaks
         assert not inbox.ended
-        do = Do(number=3, what=Deed.SET, caps_w=(200.0,))
+        do = Command(number=3, what=CommandKind.SET, caps_w=(200.0,))
         os.write(pipe[1], b"garbage\n" + line_of(do))
         assert list(inbox.messages()) == [do]
 
@@ -97,7 +109,7 @@ class TestOutbox:
     def test_a_reader_that_is_gone_is_seen(self, pipe: tuple[int, int]) -> None:
         outbox = Outbox(pipe[1])
         os.close(pipe[0])
-        outbox.put(Heard(number=1, heard_s=1.0, said_s=1.0))
+        outbox.put(HeartbeatReply(number=1, heard_s=1.0, said_s=1.0))
         assert outbox.broken
         outbox.deliver(5.0)  # and is not waited for
 

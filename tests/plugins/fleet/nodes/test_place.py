@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autocap.plugins.fleet.nodes.place import ClusterCounter, of_agents
+from autocap.plugins.fleet.nodes.backend import ClusterCounter, of_agents
 from autocap.records import SensorInfo
 
 SENSOR = SensorInfo(update_s=0.1, window_s=0.0, settle_s=0.2)

@@ -18,7 +18,7 @@ from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.slurm import energy_plugins, why_not_alone
 from autocap.plugins.fleet.nodes.carriers import slurm
 from autocap.plugins.fleet.nodes.channel import Channel, Channels, EngineJob
-from autocap.plugins.fleet.nodes.protocol import Deed, Do, Done, Heard, Hello, Lost
+from autocap.plugins.fleet.nodes.protocol import Command, CommandKind, Done, HeartbeatReply, Hello, Lost
 from bench.cluster import layout, up
 from bench.cluster.slurm import missing
 from tests.plugins.fleet.nodes.hearing import MARK, heard, marked, until
@@ -79,7 +79,7 @@ def test_an_agent_a_node_answers_and_a_dead_one_is_told_of(running: Running, tmp
         number: f"node{number + 1}" for number in range(4)
     }
     caps = tuple(float(cap) for cap in range(500))
-    running.channel.send(Do(number=7, what=Deed.SET, caps_w=caps), to=(2,))
+    running.channel.send(Command(number=7, what=CommandKind.SET, caps_w=caps), to=(2,))
     done = heard(running.channel, 1)
     assert done == {2: Done(number=7, why="".join(f"{cap:08.1f} " for cap in caps))}
     # Beside it the job's own step starts at once, with all of its GPUs.
@@ -98,7 +98,7 @@ def test_an_agent_a_node_answers_and_a_dead_one_is_told_of(running: Running, tmp
     os.kill(victim.pid, signal.SIGKILL)
     until(lambda: (1, Lost(why="its agent ended with status 137")) in running.channel.receive(), "the loss")
     assert set(heard(running.channel, 3, number=8)) == {0, 2, 3}
-    running.channel.send(Do(number=9, what=Deed.END))
+    running.channel.send(Command(number=9, what=CommandKind.END))
     until(lambda: len(list(tmp_path.glob("left-*"))) == 3, "three that leave")
     assert {path.read_text() for path in tmp_path.glob("left-*")} == {"at the end"}
 
@@ -233,8 +233,8 @@ def test_channels_number_the_agents_of_all_steps(tmp_path: Path) -> None:
     agent = "import sys\nfor line in sys.stdin: print(f'{sys.argv[1]}: ' + line, end='', flush=True)"
     opened = [Channel((sys.executable, "-c", agent, str(n)), job=part) for n, part in ((1, parts[0]), (0, parts[1]))]
     with closing(Channels(opened, EngineJob(id="1", nodes=("a", "c", "b")))) as channels:
-        channels.send(Heard(number=1, heard_s=0.0, said_s=0.0), (1,))
-        channels.send(Heard(number=2, heard_s=0.0, said_s=0.0), (2,))
+        channels.send(HeartbeatReply(number=1, heard_s=0.0, said_s=0.0), (1,))
+        channels.send(HeartbeatReply(number=2, heard_s=0.0, said_s=0.0), (2,))
         heard: list[tuple[int, object]] = []
         until(lambda: heard.extend(channels.receive()) or len(heard) == 2, "both")
         assert sorted((number, message.number) for number, message in heard) == [(1, 1), (2, 2)]  # type: ignore[attr-defined]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autocap.job.processes import ProcessId
-from autocap.plugins.fleet.nodes.fleet import Fleet
-from autocap.plugins.fleet.nodes.place import ClusterDevice, ClusterSource
+from autocap.plugins.fleet.nodes.agent_pool import AgentPool
+from autocap.plugins.fleet.nodes.backend import ClusterDevice, ClusterSource
 from autocap.plugins.fleet.nodes.protocol import Begin, Target
 from autocap.records import CapRange, GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from bench.cluster.network import Network, VirtualAgent, VirtualChannel
@@ -18,7 +18,7 @@ BEGIN = Begin(
     target=Target(engine="slurm", job="7"),
     device="auto",
     gpus=None,
-    actuator="auto",
+    via="auto",
     progress="auto",
     node_power="none",
     shared_gpu=False,
@@ -77,7 +77,7 @@ class World:
     clock: EventClock
     channel: VirtualChannel
     agents: list[VirtualAgent]
-    fleet: Fleet
+    fleet: AgentPool
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class World:
             )
             agents.append(agent)
             channel.add(agent)
-        fleet = Fleet(
+        fleet = AgentPool(
             channel, clock, [f"n{number}" for number in range(nodes)], pause=clock.pause, here=("ours", "clock")
         )
         return cls(clock, channel, agents, fleet)

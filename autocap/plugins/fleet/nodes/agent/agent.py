@@ -11,20 +11,20 @@ from autocap.limits import Restored, times
 from autocap.limits.lease import Lease
 from autocap.plugins.fleet.nodes.protocol import (
     Begin,
-    Deed,
-    Do,
+    Command,
+    CommandKind,
     Done,
     Failed,
     Fault,
     FromAgent,
-    Heard,
+    Heartbeat,
+    HeartbeatReply,
     JobEnded,
     Message,
     Note,
     Row,
     Rows,
     Settle,
-    Word,
 )
 from autocap.records import same_limit
 
@@ -52,7 +52,7 @@ class Agent:
         self._lease = Lease(clock.now(), restore_s=times.HOLDS_S, leave_s=times.ALONE_S)
         self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
-        self._word = Word(number=0, interval_s=_LATER_S, counted=True)
+        self._word = Heartbeat(number=0, interval_s=_LATER_S, counted=True)
         self._done: Done | None = None  # the last one
         self._is_set, self._put_backs = False, 0
         self._caps_w: tuple[float, ...] = ()  # that should hold, once some are set
@@ -87,9 +87,9 @@ class Agent:
     def hear(self, message: Message) -> None:
         """Do what a message asks for."""
         match message:
-            case Word():
+            case Heartbeat():
                 self._obey(message)
-            case Do():
+            case Command():
                 self._do(message)
             case Begin() if self._preparation is None and self._here is None:
                 self._preparation = self._start(message)
@@ -151,7 +151,7 @@ class Agent:
             self._noted.add(text)
             self._say(Note(text=text))
 
-    def _obey(self, word: Word) -> None:
+    def _obey(self, word: Heartbeat) -> None:
         heard_s = self._clock.now()
         if word.interval_s < self._word.interval_s:  # at once, rather than once the long one is over
             self._sample_s = min(self._sample_s, heard_s + word.interval_s)
@@ -165,32 +165,32 @@ class Agent:
             self.due()
         self._lease.answer(word.number, heard_s)
         said_s = self._clock.now()
-        self._say(Heard(number=word.number, heard_s=heard_s, said_s=said_s, put_backs=self._put_backs))
+        self._say(HeartbeatReply(number=word.number, heard_s=heard_s, said_s=said_s, put_backs=self._put_backs))
 
-    def _do(self, do: Do) -> None:
+    def _do(self, do: Command) -> None:
         if self._done is not None and do.number <= self._done.number:
             if do.number == self._done.number:
                 self._say(self._done)
             return
         now_s = self._clock.now()
-        if do.what is Deed.SET and (self._lease.is_lapsed(now_s) or now_s < self._still_s):
+        if do.what is CommandKind.SET and (self._lease.is_lapsed(now_s) or now_s < self._still_s):
             return  # who can hear us asks again
         self._done = self._attempt(do)
         self._say(self._done)
 
-    def _attempt(self, do: Do) -> Done:
+    def _attempt(self, do: Command) -> Done:
         restored: tuple[Restored, ...] = ()
         try:
             match do.what:
-                case Deed.REHEARSE:
+                case CommandKind.REHEARSE:
                     self._ready().rehearse()
-                case Deed.SET:
+                case CommandKind.SET:
                     self._again_s, here = None, self._ready()
                     self._is_set, self._caps_w = True, do.caps_w
                     here.set_caps(do.caps_w)
-                case Deed.RESTORE:
+                case CommandKind.RESTORE:
                     restored = self._put_all_back()
-                case Deed.END:
+                case CommandKind.END:
                     restored = self._put_all_back()
                     self.is_leaving = True
                 case _:

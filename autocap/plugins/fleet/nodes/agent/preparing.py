@@ -25,8 +25,8 @@ from autocap.records import GpuInfo
 if TYPE_CHECKING:  # heavy: imported by and by, once the controller knows that we are there
     from autocap.limits.guard import LimitGuard
     from autocap.progress.counter import IterationCounter
-    from autocap.session.actuating import Actuation
     from autocap.session.sampling import LocalSampler
+    from autocap.session.via import Actuation
 
 _LOOK_EVERY_S = 0.5
 # One by one: the controller takes who is silent for 2 s for lost.
@@ -36,7 +36,7 @@ HEAVY = (
     "autocap.devices",
     "autocap.progress.counter",
     "autocap.controller.controller",
-    "autocap.session.actuating",
+    "autocap.session.via",
     "autocap.session.preparing",
 )
 
@@ -148,10 +148,10 @@ class Preparation:
             yield now()
         from autocap import devices
         from autocap.devices import node as node_power
-        from autocap.session.actuating import actuation, require_actuator
         from autocap.session.preparing import settle_leftovers
+        from autocap.session.via import actuation, require_setter
 
-        require_actuator(config)
+        require_setter(config)
         for note in settle_leftovers(observe=begin.observe):
             self._say(note)
         yield now()
@@ -177,7 +177,7 @@ class Preparation:
             if device.refusal is not None:
                 raise DeviceError(device.refusal)
             yield now()
-            ready.way = actuation(begin.actuator, device)
+            ready.way = actuation(begin.via, device)
             if ready.way.budget is not None:
                 raise DeviceError(
                     f"{ready.way.reason}, under which a job on several nodes is not tuned as one; end the budget, or "
@@ -218,7 +218,7 @@ def _config(begin: Begin) -> RunConfig:
         command=(),
         tune=TuneConfig(metric=Metric(name="energy"), observe=begin.observe, wait_s=begin.wait_s),
         device=begin.device,
-        actuator=begin.actuator,
+        via=begin.via,
         gpus=begin.gpus,
         progress=begin.progress,
         node_power=begin.node_power,

@@ -12,10 +12,10 @@ from autocap.plugins.fleet.nodes.protocol import (
     MOST_BYTES,
     VERSION,
     BadLine,
-    Books,
-    Heard,
+    HeartbeatReply,
     Hello,
     Message,
+    NodeReport,
     Rows,
     addressed,
     line_of,
@@ -58,7 +58,7 @@ class Outbox(LineStream):
         """Say something, now or once it is taken. What waits already in the very same words is said once."""
         line = line_of(message)
         if not self.says_already(line):
-            self.say(line, kept=not isinstance(message, Rows | Heard | Books))
+            self.say(line, kept=not isinstance(message, Rows | HeartbeatReply | NodeReport))
             self.flush()
 
 
