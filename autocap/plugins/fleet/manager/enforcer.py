@@ -187,8 +187,9 @@ class BudgetEnforcer(Occupancy):
             self._say(
                 events.Warned(
                     t_s=t_s,
-                    text=f"{allocation.name} is slowed down by {100 * held[1]:.1f} % by the {allocation.ceiling_w:.0f} W that "
-                    f"{self.ledger.budget_w:g} W leave it, and its tuner allows {100 * said.most_slowdown:g} %: "
+                    text=f"{allocation.name} is slowed down by {100 * held[1]:.1f} % by the "
+                    f"{allocation.ceiling_w:.0f} W that {self.ledger.budget_w:g} W leave it, and its tuner allows "
+                    f"{100 * said.most_slowdown:g} %: "
                     "raise the budget, or its weight, or --max-slowdown",
                 )
             )
