@@ -56,7 +56,7 @@ PURE = re.compile(
     r"|plugins\.recur\.(policy|config|document|meter|record))\b|progress$"
 )
 NOT_PURE = re.compile(
-    r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|calling|client|schedule)|reports\.(live|html|prometheus|rendering|text)"
+    r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|connection|client|schedule)|reports\.(live|html|prometheus|rendering|text)"
 )
 IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal", "socket", "subprocess", "tempfile"}
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}

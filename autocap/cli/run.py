@@ -115,7 +115,7 @@ def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None, *, b
     if config.nodes is None:
         return Backend(pid)
     with clock.lifted():
-        place: Backend = registry.of_plugin("places", "nodes", f"--nodes {config.nodes}")(
+        place: Backend = registry.of_plugin("backends", "nodes", f"--nodes {config.nodes}")(
             config.nodes, config.job, pid, begins=begins
         )
         return place

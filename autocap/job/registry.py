@@ -67,7 +67,7 @@ _OURS = {
     # What the events of a run's log are, beside those of autocap.events.
     "events": {"budget": f"{_FLEET}.events", "recur": f"{_RECUR}.events"},
     # Where the job of `run` and `attach` is, beside this machine.
-    "places": {"nodes": f"{_FLEET}.nodes.place:place"},
+    "backends": {"nodes": f"{_FLEET}.nodes.backend:backend"},
     # What --nodes may begin with: how messages reach nodes, and which processes there are the job's.
     "transports": {"slurm": f"{_FLEET}.nodes.carriers.slurm:Slurm", "ray": f"{_FLEET}.nodes.carriers.ray:Ray"},
     # All devices of a kind, for whoever acts for several jobs.

@@ -97,7 +97,7 @@ def test_the_cores_tests_of_words_settings_and_rooms_pass_without_plug_ins(tmp_p
         shutil.copy(ROOT / name, tmp_path)
     files = (
         "test_layers.py",
-        *(f"cli/test_{name}.py" for name in ("command_words", "completion", "price_sources", "settings")),
+        *(f"cli/test_{name}.py" for name in ("command_words", "settings")),
     )
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in files))
     done = subprocess.run(

@@ -271,7 +271,7 @@ def _joined(names: Iterator[str]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def place(where: str, job: str | None, pid: int | None = None, *, begins: bool) -> "ClusterBackend":
+def backend(where: str, job: str | None, pid: int | None = None, *, begins: bool) -> "ClusterBackend":
     """Where the job of `run` and `attach` is. pid: of a process that asked to be tuned. begins: we start the job, which
     nothing keeps from running: untuned, where its nodes cannot be told.
 
