@@ -38,7 +38,13 @@ def report(**values: float) -> None:
     """Report values of this job, such as `autocap.report(accuracy=0.71)`, in a recurrence of `autocap recur`; elsewhere
     nothing happens.
 
-    Call it once an epoch, in one rank. Raises TypeError or ValueError for what is no number.
+    Call it once an epoch, in one rank.
+
+    Args:
+        **values: Numbers by their names; their units are the script's own.
+
+    Raises:
+        TypeError, ValueError: For what is no number.
     """
     from autocap.progress.values import report as report_values
 
@@ -49,13 +55,21 @@ def tune(**options: "Unpack[TuneOptions]") -> "Tuned":
     """Tune the GPUs of this very process while a block runs: `with autocap.tune(metric="eds", k=2) as run: …`; or while
     a function does: `@autocap.tune(metric="eds")`.
 
-    The options are those of `autocap attach`, with underscores: `max_slowdown=0.05`, `gpus=[0, 1]`, `observe=True`,
-    `strategy_option={"trials": 5}`. Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several
-    ranks on a machine the first has the job tuned. The limits found on arrival are put back when the block ends,
-    however it ends, also with the process. Afterwards `run.result` is the Result, which prints as the report; where
-    nothing was tuned its `chosen` is None and its `ended_because` says why.
+    Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several ranks on a machine the first has
+    the job tuned. The limits found on arrival are put back when the block ends, however it ends, also with the process.
+    Whatever fails, the block runs untuned, with one warning.
 
-    Raises UsageError for options that are wrong. Whatever else fails, the block runs untuned, with one warning.
+    Args:
+        **options: Those of `autocap attach`, with underscores: `max_slowdown=0.05`, `gpus=[0, 1]`, `observe=True`,
+            `strategy_option={"trials": 5}`.
+
+    Returns:
+        The block, or decorator. After the block `run.result` is the Result, which prints as the report; where nothing
+        was tuned its `chosen` is None and its `ended_because` says why.
+
+    Raises:
+        UsageError: For options that are wrong.
+        TrackerUnavailable: Where `log_to` names one that is not installed.
     """
     from autocap.integrations.tuned import Tuned
 
@@ -63,9 +77,16 @@ def tune(**options: "Unpack[TuneOptions]") -> "Tuned":
 
 
 def load(run_dir: "str | PathLike[str]") -> "Result":
-    """What came of a run, from its directory: what `run.result` is after a block of `autocap.tune`.
+    """What came of a run, from its directory.
 
-    Raises RunDirectoryError where there is no run.
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        What `run.result` is after a block of `autocap.tune`.
+
+    Raises:
+        RunDirectoryError: Where there is no run.
     """
     from pathlib import Path
 

@@ -1,15 +1,7 @@
 """How a search talks to the controller: `ask` for a cap, `tell` a trial, `recommend` what to keep.
 
-A strategy knows no device and no time. It is built with
-
-    grid      the caps it may ask for (CapGrid)
-    metric    what is minimised (Metric), with the slowdown limit that a kept cap must respect
-    baseline  the Measurement at the limit found on arrival
-    rng       numpy.random.Generator; the same seed gives the same asks
-    history   earlier trials, oldest first (a warm start); empty otherwise
-    options   the value of every option in its OPTIONS table, by name
-
-A cap that is asked for again is a re-measurement: the controller measures it to half the target error.
+A strategy knows no device and no time. A cap that is asked for again is a re-measurement: the controller measures it to
+half the target error.
 """
 
 from abc import ABC, abstractmethod
@@ -36,13 +28,25 @@ class StrategyLike(Protocol):
     """
 
     def ask(self) -> float | None:
-        """The next cap to try, watts, on the grid; `None` when the search is over."""
+        """Where to measure next.
+
+        Returns:
+            The next cap to try, watts, on the grid; `None` when the search is over.
+        """
 
     def tell(self, trial: Trial) -> None:
-        """The fate of the cap that was asked for last."""
+        """Take in what was measured.
+
+        Args:
+            trial: The fate of the cap that was asked for last.
+        """
 
     def recommend(self) -> float | None:
-        """The cap to keep, one that was measured; `None` when no trial succeeded."""
+        """What to keep.
+
+        Returns:
+            A cap that was measured, watts; `None` when no trial succeeded.
+        """
 
 
 class Strategy(ABC):
@@ -51,12 +55,23 @@ class Strategy(ABC):
     A subclass says where to look with `_next`. When that is done, every cap whose pooled cost lies within two sigma
     of the best and that was measured only once is asked for again, best first: picking the luckiest of thirty is the
     commonest way to be wrong. What that teaches may send the search on. Among the caps that stay within two sigma
-    the one is recommended that its neighbours speak for as well (`smoothing`).
+    the one is recommended that its neighbours speak for as well (`smooth`).
 
-    findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
-    counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
-    trial_length: how long trials last, none of them pruned; `None` leaves that to the run's settings. NEEDS: of the
-    knob. Where settings have no order, only what a setting has shown itself speaks for it.
+    Args:
+        grid: The caps it may ask for, watts.
+        metric: What is minimised, with the slowdown limit that a kept cap must respect.
+        baseline: Measured at the limit found on arrival.
+        rng: The same seed gives the same asks.
+        history: Earlier trials, oldest first (a warm start); empty otherwise. Their costs are against another run's
+            baseline: a hint where to begin.
+        options: The value of every option in OPTIONS, by name.
+
+    Attributes:
+        OPTIONS: What a user may set.
+        NEEDS: Of the knob. Where settings have no order, only what a setting has shown itself speaks for it.
+        trial_length: How long trials last, none of them pruned; `None` leaves that to the run's settings.
+        findings: What is known of each cap that has a cost, by cap.
+        failures: How often each cap failed.
     """
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
@@ -107,8 +122,12 @@ class Strategy(ABC):
         return self.predict()
 
     def expected_loss(self) -> tuple[float, float] | None:
-        """How much more it expects the cap it recommends to cost than the best of all, relative to the best, and the
-        standard deviation of that, for `bench strategies`; `None` where it does not say."""
+        """What keeping the recommended cap is expected to lose, for `bench strategies`.
+
+        Returns:
+            How much more it is expected to cost than the best of all, relative to the best, and the standard deviation
+            of that; `None` where it does not say.
+        """
         return None
 
     @abstractmethod
@@ -116,7 +135,11 @@ class Strategy(ABC):
         """The next cap of the search proper, `None` when it is over; the same again until a trial was told."""
 
     def ask(self) -> float | None:
-        """The next cap to try, watts; `None` when the search is over, and ever after."""
+        """Where to measure next.
+
+        Returns:
+            The next cap to try, watts; `None` when the search is over, and ever after.
+        """
         if self._done:
             return None
         setting = self._next()
@@ -126,7 +149,11 @@ class Strategy(ABC):
         return setting
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial. Raises StrategyError for a cap that is not on the grid."""
+        """Take in a trial.
+
+        Raises:
+            StrategyError: For a cap that is not on the grid.
+        """
         if trial.setting not in self.grid:
             where, grid = self.grid.text(trial.setting), self.grid
             told = f"told of a trial at {where}, which is not among the {len(grid)} caps of the grid from {grid.span}"
@@ -140,9 +167,11 @@ class Strategy(ABC):
             self.findings[trial.setting] = finding
 
     def recommend(self) -> float | None:
-        """The cheapest cap that was measured to the end and is allowed, `None` where there is none.
+        """What to keep.
 
-        Where several cannot be told apart by their own costs (two sigma), by their smoothed costs.
+        Returns:
+            The cheapest cap that was measured to the end and is allowed, watts; `None` where there is none. Where
+            several cannot be told apart by their own costs (two sigma), the cheapest by smoothed costs.
         """
         best = self.best()
         if best is None:

@@ -19,7 +19,11 @@ from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 class CheckCaps(Protocol):
     """Refuses caps that were asked for and that these devices do not take, before a job starts.
 
-    found_w: their limits found on arrival, watts, where they are known by then. Raises DeviceError.
+    Args:
+        found_w: Their limits found on arrival, watts, where they are known by then.
+
+    Raises:
+        DeviceError: Where the device fails.
     """
 
     def __call__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float] = ()) -> object: ...
@@ -41,7 +45,8 @@ class Device(Protocol):
     def read(self) -> tuple[Reading, ...]:
         """One reading a device, in the order of `gpus`.
 
-        Raises DeviceError when a device is lost; a reading that is merely missing has `power_w=None`.
+        Raises:
+            DeviceError: When a device is lost; a reading that is merely missing has `power_w=None`.
         """
 
     def notes(self) -> tuple[str, ...]:
@@ -62,11 +67,18 @@ class Tunable(Device, Protocol):
         return None
 
     def limits(self) -> "LimitPort":
-        """The setter. Raises DeviceError where there is none, as under --observe."""
+        """The setter.
+
+        Raises:
+            DeviceError: Where there is none, as under --observe.
+        """
 
     def verifier(self) -> "LimitVerifier | None":
         """Of a real device of the machine, whose limits somebody else may set for us where we may not; else `None`.
-        Raises DeviceError as `limits` does."""
+
+        Raises:
+            DeviceError: As `limits` does.
+        """
         return None
 
     @property
@@ -76,12 +88,20 @@ class Tunable(Device, Protocol):
         return ()
 
     def knob_port(self, name: str) -> "KnobPort":
-        """The setter of one of them. Raises DeviceError where there is none, as under --observe."""
+        """The setter of one of them.
+
+        Raises:
+            DeviceError: Where there is none, as under --observe.
+        """
         raise DeviceError(f"devices of kind '{self.kind}' have no knob {name}")
 
     def knob_values(self, name: str) -> tuple[float | None, ...]:
         """What one of them is at on each device, as last asked for by anybody, in its values; `None` where that is not
-        known. Read with every sample. Raises DeviceError."""
+        known. Read with every sample.
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
         return (None,) * len(self.gpus)
 
     @property
@@ -115,18 +135,22 @@ class DeviceSource(Protocol):
         return
 
     def ahead(self) -> Tunable | None:
-        """The devices, opened before there is a job; `None` where they come with the job, or only its
-        processes show which they are.
+        """The devices, opened before there is a job; `None` where they come with the job, or only its processes show
+        which they are.
 
-        Raises DeviceError where they must not or cannot be tuned.
+        Raises:
+            DeviceError: Where they must not or cannot be tuned.
         """
         return None
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
 
-        waited_s: for how long the job has been looked at; infinity for the last look, or the only one. Raises
-        DeviceError where they must not or cannot be tuned.
+        Args:
+            waited_s: For how long the job has been looked at; infinity for the last look, or the only one.
+
+        Raises:
+            DeviceError: Where they must not or cannot be tuned.
         """
 
 
@@ -142,37 +166,60 @@ class LimitPort(Protocol):
     """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
 
     def requested_w(self, uuid: str) -> float | None:
-        """The limit that was last requested, by anybody; `None` where it is not known (an emulated device seen
-        from another process). Raises DeviceError."""
+        """The limit that was last requested, by anybody; `None` where it is not known (an emulated device seen from
+        another process).
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
-        """Request a limit and verify that it holds. Raises LimitRefused."""
+        """Request a limit and verify that it holds.
+
+        Raises:
+            LimitRefused: Where the device does not take it.
+        """
 
     def request_w(self, uuid: str, cap_w: float) -> None:
         """The same, but for whether it is enforced, where that takes time: of several devices it is awaited at once."""
         self.set_limit_w(uuid, cap_w)
 
     def is_enforced(self, uuid: str, cap_w: float) -> bool:
-        """Whether a limit that was just requested is enforced, once it has had time to be. Raises DeviceError."""
+        """Whether a limit that was just requested is enforced, once it has had time to be.
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
         return True
 
     def settings(self, uuid: str) -> tuple[Setting, ...]:
-        """What else `set_limit_w` changes, as it stands now; it is put back with the limit. Raises DeviceError."""
+        """What else `set_limit_w` changes, as it stands now; it is put back with the limit.
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
         return ()
 
     def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
         """Request a limit together with the settings that were found with it, whatever range caps have.
 
-        limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
-        them. Raises DeviceError where one is not taken, after the others were tried.
+        Args:
+            limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
+                them.
+
+        Raises:
+            DeviceError: Where one is not taken, after the others were tried.
         """
         if limit_w is not None:
             with suppress(LimitNotEnforced):  # it was no more enforced when it was found
                 self.set_limit_w(uuid, limit_w)
 
     def default_w(self, uuid: str) -> float | None:
-        """The limit that a device has once its driver was loaded, watts; `None` where it does not say. Raises
-        DeviceError."""
+        """The limit that a device has once its driver was loaded, watts; `None` where it does not say.
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
         return None
 
     @property
@@ -191,10 +238,18 @@ class KnobPort(Protocol):
 
     def requested(self, uuid: str) -> float | None:
         """The value that was last requested, by anybody; `None` where it is not known. Nothing is ever set where it is
-        not on arrival, so a device that cannot read it says then what it will be put back to. Raises DeviceError."""
+        not on arrival, so a device that cannot read it says then what it will be put back to.
+
+        Raises:
+            DeviceError: Where the device fails.
+        """
 
     def set(self, uuid: str, value: float) -> None:
-        """Request a value, and verify that it holds as far as that can be read. Raises LimitRefused."""
+        """Request a value, and verify that it holds as far as that can be read.
+
+        Raises:
+            LimitRefused: Where the device does not take it.
+        """
 
     def close(self) -> None:
         """Nothing is held, unless a kind says so."""
@@ -208,7 +263,11 @@ class LimitVerifier(Protocol):
         """As LimitPort has it."""
 
     def verify(self, uuid: str, cap_w: float) -> None:
-        """Raises LimitRefused where a limit that was just requested does not hold, as `LimitPort.set_limit_w` does."""
+        """See that a limit which was just requested holds.
+
+        Raises:
+            LimitRefused: Where it does not, as `LimitPort.set_limit_w` has it.
+        """
 
     @property
     def reloads(self) -> int:
@@ -217,7 +276,14 @@ class LimitVerifier(Protocol):
 
 
 def require_inside(cap_w: float, low_w: float, high_w: float, where: str) -> None:
-    """Raises LimitRefused for a cap outside what a device accepts, watts. where: what messages call the device."""
+    """Refuse a cap outside what a device accepts, watts.
+
+    Args:
+        where: What messages call the device.
+
+    Raises:
+        LimitRefused: For a cap outside.
+    """
     asked = f"cap {cap_w:g} W"
     if not cap_w >= low_w:
         raise LimitRefused(f"{asked} is below the {low_w:g} W minimum of {where}; pass --min-cap {low_w:g} or more")
@@ -226,7 +292,12 @@ def require_inside(cap_w: float, low_w: float, high_w: float, where: str) -> Non
 
 
 def require_settable(refusal: str | None, *, observe: bool) -> None:
-    """Raises DeviceError under --observe, where there is no setter, and LimitRefused with a `Tunable`'s refusal."""
+    """Refuse to set limits that cannot, or must not, be set.
+
+    Raises:
+        DeviceError: Under --observe, where there is no setter.
+        LimitRefused: With a `Tunable`'s refusal.
+    """
     if observe:
         raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
     if refusal is not None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 
 from autocap.cli.run import checked
 from autocap.config import RunConfig
-from autocap.config.option import CommandOption, options_of
+from autocap.config.option import RENAMED, CommandOption, options_of
 from autocap.config.values import Percentage
 from autocap.errors import AutocapError, ResultUnavailable, UsageError
 from autocap.integrations.options import TuneOptions
@@ -112,14 +112,21 @@ class Tuned:
     @property
     def result(self) -> "Result":
         """What came of the block, or of the last call that has ended. Where nothing was tuned it has no `chosen`, and
-        `ended_because` says why. Raises ResultUnavailable before the end."""
+        `ended_because` says why.
+
+        Raises:
+            ResultUnavailable: Before the end.
+        """
         if self._result is None:
             raise ResultUnavailable("the block has not ended, so there is no result yet; read it after the block")
         return self._result
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, each call of which is a tuned block. Raises TypeError for one whose work goes on after its
-        call, such as a coroutine or a generator."""
+        """The function, each call of which is a tuned block.
+
+        Raises:
+            TypeError: For one whose work goes on after its call, such as a coroutine or a generator.
+        """
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"{function.__name__} does its work after the call; use `with autocap.tune(…)` within it")
 
@@ -179,6 +186,8 @@ def _words(options: Mapping[str, object]) -> list[str]:
     for name, value in options.items():
         if name == "json":
             raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
+        if name in RENAMED:
+            raise UsageError(f"autocap.tune: {name} is called {RENAMED[name]} now; give that instead")
         if name not in known:
             meant = did_you_mean(name, known)
             raise UsageError(f"autocap.tune has no option {name}{meant}; choose {', '.join(sorted(known))}")
