@@ -116,9 +116,14 @@ FOLDERS = [path for name in ("autocap", "strategies", "workloads") for path in s
 SOURCES = {_name(path): path for path in FOLDERS if _name(path) not in ("", "autocap", "__main__")}
 
 
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(SOURCES[name].read_text())
+
+
 def imports(name: str) -> Iterator[Import]:
     path = SOURCES[name]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(name)):
         place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             yield from (Import(name, place, alias.name) for alias in node.names)
@@ -185,7 +190,7 @@ def test_limit_setters_drivers_units_and_plain_writing_stay_where_they_belong(wo
 
 def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
     """The methods that a module calls, with their arguments."""
-    for node in ast.walk(ast.parse(SOURCES[name].read_text())):
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, node.args
 
@@ -194,7 +199,7 @@ def _calls(name: str) -> Iterator[tuple[str, list[ast.expr]]]:
 def setters() -> dict[str, list[str]]:
     """The methods by which ports set something, as devices/base.py has them, with the names of their arguments."""
     found = dict[str, list[str]]()
-    for node in ast.parse(SOURCES["devices.base"].read_text()).body:
+    for node in tree_of("devices.base").body:
         if isinstance(node, ast.ClassDef) and node.name == "LimitPort":
             methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name != "close"]
             setting = [one for one in methods if isinstance(one.returns, ast.Constant) and one.returns.value is None]
@@ -222,7 +227,7 @@ def settings(tree: ast.AST) -> list[int]:
 
 def test_only_the_limits_call_a_setter() -> None:
     assert setters().keys() == {"set_limit_w", "request_w", "put_back"}
-    trees = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+    trees = {name: tree_of(name) for name in SOURCES}
     outside = [name for name in trees if not MAY_SET.match(name)]
     broken = [f"{SOURCES[name].relative_to(ROOT)}:{line}" for name in outside for line in settings(trees[name])]
     assert not broken, "a device's limit is set beside the guardian: " + ", ".join(broken)
@@ -267,20 +272,29 @@ def guards(tree: ast.AST) -> list[str]:
     return found
 
 
+def leases(tree: ast.AST) -> list[str]:
+    """The classes that hold something for somebody while they are heard: called so, or with the times of one."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            begun = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+            timed = any({"restore_s", "leave_s"} <= {arg.arg for arg in one.args.kwonlyargs} for one in begun)
+            found += [node.name] if node.name.endswith("Lease") or timed else []
+    return found
+
+
 def test_no_module_asks_for_a_protocol_at_run_time() -> None:
     """What some of a kind can do is a method with a default."""
     assert not [name for name, path in SOURCES.items() if "runtime_checkable" in path.read_text()]
 
 
 def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:
-    found = {f"{name}.{one}" for name, path in SOURCES.items() for one in guards(ast.parse(path.read_text()))}
+    found = {f"{name}.{one}" for name in SOURCES for one in guards(tree_of(name))}
     assert found == {"limits.guardian.Guardian", "limits.guard.PeerGuardian"}
 
 
 def test_there_is_one_lease() -> None:
-    trees = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
-    classes = [(name, one) for name, tree in trees.items() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
-    assert [f"{name}.{one.name}" for name, one in classes if one.name.endswith("Lease")] == ["limits.lease.Lease"]
+    assert [f"{name}.{one}" for name in SOURCES for one in leases(tree_of(name))] == ["limits.lease.Lease"]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +307,14 @@ def test_there_is_one_lease() -> None:
 def test_another_guardian_is_found(text: str) -> None:
     assert guards(ast.parse(text))
     assert not guards(ast.parse("class NodeGuardian(PeerGuardian):\n def restore(self): 0"))
+
+
+@pytest.mark.parametrize(
+    "text", ["class NodeLease: pass", "class Held:\n def __init__(self, *, restore_s, leave_s): 0"]
+)
+def test_another_lease_is_found(text: str) -> None:
+    assert leases(ast.parse(text))
+    assert not leases(ast.parse("class Heartbeat:\n def __init__(self, *, restore_s): 0"))
 
 
 def entries() -> list[Path]:

@@ -204,6 +204,7 @@ def test_with_all_each_threshold_is_shown_with_its_unit_and_its_reason(place: Pa
         ("[restore]\njson = true", "line 2: autocap restore takes no settings; leave them out"),
         ("[memory]\nhtml = true", "line 2: autocap memory has no option 'html'"),
         ("[report]\nenergy-price = -1", "line 2: energy-price: -1 is below 0"),
+        ("[run]\nactuator = 'helper'", "line 2: actuator is called via now; write that instead"),
         ("dry-run = true", "line 1: there is no option 'dry-run'"),
         ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost, car"),
     ],
@@ -222,6 +223,7 @@ def test_what_is_wrong_in_a_file_is_one_line_that_says_where(words, message, pla
         ("AUTOCAP_K", "x", "AUTOCAP_K: 'x' is not a number; give a finite number"),
         ("AUTOCAP_QUIET", "maybe", "AUTOCAP_QUIET: 'maybe' is neither true nor false; give one of true, yes, 1"),
         ("AUTOCAP_METRIK", "eds", "'AUTOCAP_METRIK' is no AUTOCAP_… variable; set AUTOCAP_METRIC instead, or unset it"),
+        ("AUTOCAP_ACTUATOR", "helper", "AUTOCAP_ACTUATOR is called AUTOCAP_VIA now; set that instead"),
         ("AUTOCAP_OBSERV", "1", "set AUTOCAP_OBSERVE instead"),
         ("AUTOCAP_SOCKET", "/tmp/x", "no AUTOCAP_… variable; set AUTOCAP_HELPER_SOCKET instead"),
         (f"AUTOCAP_{'NO_MEMORY'}", "1", "NO_MEMORY is no AUTOCAP_… variable; set AUTOCAP_MEMORY=0 instead"),
@@ -337,7 +339,7 @@ def test_no_variable_means_two_things_and_every_one_is_known_and_explained() -> 
     known = of_options | others
     folders = (ROOT / name for name in ("autocap", "strategies", "workloads", "bench", "tests"))
     code = {name for folder in folders for path in folder.rglob("*.py") for name in VARIABLE.findall(path.read_text())}
-    assert code - {"AUTOCAP_METRIK", "AUTOCAP_OBSERV", "AUTOCAP_SOCKET"} <= known
+    assert code - {"AUTOCAP_ACTUATOR", "AUTOCAP_METRIK", "AUTOCAP_OBSERV", "AUTOCAP_SOCKET"} <= known
     page = text(ROOT / "docs" / "configuration.md")
     for name in ("OBSERVE", "DEBUG", "STATE_DIR", "SYSFS"):
         assert f"`AUTOCAP_{name}" in page

@@ -302,7 +302,8 @@ tell(run.result)
     [
         ({"k": 0.5}, "k is 0.5; EDS needs a finite k above 1"),
         ({"metric": "foo"}, "unknown metric 'foo'"),
-        ({"nosuch": 1}, "autocap.tune has no option nosuch; choose setter, cap_step, caps, carbon, carbon_price"),
+        ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, carbon, carbon_price"),
+        ({"actuator": "helper"}, "autocap.tune: actuator is called via now; give that instead"),
         ({"help": True}, "autocap.tune has no option help; choose"),
         ({"observe": "yes"}, "observe is True or False, not 'yes'"),
         ({"memory": 1}, "memory is True or False, not 1"),

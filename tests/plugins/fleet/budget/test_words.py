@@ -51,6 +51,17 @@ def test_an_answer_arrives_as_it_was_sent(
     assert protocol.decode_answer(protocol.encode_answer(4, answer)) == (4, answer)
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (protocol.encode_request(3, KNOWN), b'"op": "known"'),
+        (protocol.encode_answer(4, protocol.CeilingChanged(ceiling_w=120.0)), b'"is": "told"'),
+    ],
+)
+def test_a_message_is_called_on_the_wire_as_earlier_versions_call_it(line: bytes, kind: bytes) -> None:
+    assert kind.replace(b" ", b"") in line.replace(b" ", b"")
+
+
 def line(**changes: object) -> bytes:
     body = {"v": 1, "id": 1, "op": "set", "watts": [100.0]} | changes
     return json.dumps({key: value for key, value in body.items() if value != "absent"}).encode() + b"\n"

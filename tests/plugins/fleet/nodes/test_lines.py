@@ -1,5 +1,6 @@
 """What an agent reads and writes: nothing that comes ends it, and nobody who does not read keeps it."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,9 +15,11 @@ from autocap.plugins.fleet.nodes.protocol import (
     FromAgent,
     Heartbeat,
     HeartbeatReply,
+    Message,
     Note,
     Row,
     Rows,
+    SetAllocation,
     line_of,
     said,
 )
@@ -120,3 +123,13 @@ class TestOutbox:
             outbox.put(each)
         assert not outbox.waiting
         assert [said(line) for line in all_said(outbox, pipe).splitlines()] == messages
+
+
+def test_messages_are_called_on_the_wire_as_earlier_versions_call_them() -> None:
+    reply = HeartbeatReply(number=1, heard_s=1.0, said_s=2.0)
+    sent: list[Message] = [WORD, Command(number=1, what=CommandKind.END), reply, allocation()]
+    assert [json.loads(line_of(message))["says"] for message in sent] == ["word", "do", "heard", "share"]
+
+
+def allocation() -> SetAllocation:
+    return SetAllocation(number=1, policy="fair", since=(0,), serials=(0,), parts_w=(0.0,))
