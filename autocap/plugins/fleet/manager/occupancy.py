@@ -175,7 +175,7 @@ class Occupancy:
                 self._join(t_s, Allocation(name=self._unused(job.name), gpus=gpus, pid=job.pid, groups=job.groups))
 
     def _take(self, t_s: float, job: FoundJob, claim: Claim | None) -> Allocation:
-        """A tuner has come for a job. Raises as `Steward.lend`."""
+        """A tuner has come for a job. Raises as `BudgetEnforcer.lend`."""
         unknown = [uuid for uuid in job.uuids if uuid not in self._places]
         if unknown:
             raise LimitRefused(f"the budget does not have {unknown[0]}; add it to --gpus of `autocap budget`")

@@ -1,4 +1,4 @@
-"""A enforcer on an emulated machine, in virtual time."""
+"""An enforcer on an emulated machine, in virtual time."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -166,13 +166,13 @@ class AllocatorConnection:
         self._said: NodeReport | None = None
 
     def watch(self, poll: "select.poll") -> None:
-        """As `Ears` has it. A site whose line has ended may come back by another one, and is waited for."""
+        """As `RequestSource` has it. A site whose line has ended may come back by another one, and is waited for."""
         self._tuner_server.watch(poll)
         if not self._inbox.ended:
             poll.register(self._inbox.fd, select.POLLIN)
 
     def serve(self, ready: set[int]) -> None:
-        """As `Ears` has it. Raises as the enforcer."""
+        """As `RequestSource` has it. Raises as the enforcer."""
         if self._inbox.fd in ready:
             for message in self._inbox.messages():
                 if self._terms.hear(self._clock.now(), message):
@@ -182,7 +182,7 @@ class AllocatorConnection:
         self._tuner_server.serve(ready)
 
     def pass_time(self) -> None:
-        """As `Ears` has it."""
+        """As `RequestSource` has it."""
         self._tuner_server.pass_time()
         if self._terms.pass_time(self._clock.now()):
             self._end(f"nothing was heard of its site for {SITE_GONE_S:g} s")
