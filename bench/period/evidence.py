@@ -21,7 +21,7 @@ import numpy as np
 from autocap.devices.model.sensor import PowerSensor, SensorModel
 from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
 from autocap.progress.period.counted import Load as CpuLoad
-from autocap.progress.period.ratio import Tried, tried
+from autocap.progress.period.period_ratio import Tried, tried
 from autocap.progress.period.signals import moves
 from autocap.testing.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from bench.common import played

@@ -18,8 +18,8 @@ from autocap.events import State
 from autocap.events.settled import settled
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
+from autocap.progress.period.period_ratio import Tried
 from autocap.progress.period.progress import PeriodProgress
-from autocap.progress.period.ratio import Tried
 from autocap.records import Measurement, SensorInfo
 from autocap.session.warm_start import WarmStartData, curve_of
 from autocap.testing.logged_sensors import LOGGED
@@ -269,7 +269,7 @@ def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(confi
 
 @pytest.mark.parametrize("says", [Tried.UNCLEAR, Tried.REFUTED])
 def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(says, monkeypatch) -> None:
-    monkeypatch.setattr("autocap.progress.period.ratio.tried", lambda *_, **__: (says, 0.7))
+    monkeypatch.setattr("autocap.progress.period.period_ratio.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=_EDP), end_s=600.0)
     assert [event.setting for event in announced(outcome, events.CapSet)][1:] == [(PROFILE.cap_range.default_w,)]
     assert not announced(outcome, events.ProgressFound)

@@ -138,9 +138,9 @@ def test_whoever_counts_somebody_as_gone_takes_the_time_from_the_module() -> Non
     }
     # A sensor, a service on the network, and a step of Slurm's that has not begun: none of them holds a limit.
     assert {one for one in found if one[0] != "times"} <= {
-        ("measuring", "SILENT_S"),
-        ("feed", "SILENT_S"),
-        ("channels", "STUCK_S"),
+        ("running", "SILENT_S"),
+        ("vtn", "SILENT_S"),
+        ("channel", "STUCK_S"),
     }
 
 

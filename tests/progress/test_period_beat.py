@@ -11,7 +11,7 @@ import pytest
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.progress.period.bound import Draw, Floats, Swing, may_pass, swing_of
 from autocap.progress.period.estimate import Template
-from autocap.progress.period.ratio import Tried, tried
+from autocap.progress.period.period_ratio import Tried, tried
 from autocap.runlog.traces import read
 from bench.period import evidence
 from bench.period.evidence import Found, Window

@@ -4,7 +4,7 @@ from autocap.progress.period.counted import Witness
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict
 from autocap.progress.period.locate import count
-from autocap.progress.period.ratio import lock, ratio
+from autocap.progress.period.period_ratio import lock, ratio
 
 __all__ = [
     "Cycles",

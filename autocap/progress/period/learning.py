@@ -9,7 +9,7 @@ from autocap.progress import NEVER_S
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Template, Verdict
-from autocap.progress.period.ratio import Tried, Unproven, agree, lock
+from autocap.progress.period.period_ratio import Tried, Unproven, agree, lock
 from autocap.progress.period.signals import CapSignals
 
 FEWEST_CYCLES = 12.0  # to count by

@@ -13,7 +13,7 @@ from autocap.progress.period.bound import Draw
 from autocap.progress.period.detect import detect
 from autocap.progress.period.estimate import RatioEstimate
 from autocap.progress.period.learning import BLIND, FEWEST_READINGS, GLIMPSE_S, SEEN, SURE, Learner, LookTimes, Signal
-from autocap.progress.period.ratio import agree
+from autocap.progress.period.period_ratio import agree
 from autocap.progress.period.repetition import glimpse
 from autocap.progress.period.signals import CapSignals, Host, Window
 from autocap.progress.period.tracking import Follower, Numbering, Tracking, away_s, closely

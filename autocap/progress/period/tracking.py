@@ -11,8 +11,8 @@ from autocap.progress import Mark
 from autocap.progress.period.estimate import Cycles, Floats, RatioEstimate, Template
 from autocap.progress.period.learning import FEWEST_CYCLES, NOT_FOLLOWED, Signal
 from autocap.progress.period.locate import count
+from autocap.progress.period.period_ratio import agree, ratio
 from autocap.progress.period.phase import PhaseTracker
-from autocap.progress.period.ratio import agree, ratio
 from autocap.progress.period.series import MOST_READINGS
 from autocap.progress.period.signals import CapSignals, Window
 from autocap.records import Sample, SensorInfo
