@@ -92,7 +92,7 @@ class Proving:
     """A trial at another cap, before anything is measured, for a period in the power that nothing else can prove.
 
     It is set once, a little below the draw, for as long as some cycles take, and the limits found on arrival are back
-    before anything is measured. What the period does there proves it, or ends it (`autocap.progress.period.period_ratio`).
+    before anything is measured. What the period does there proves it, or ends it (`progress.period.period_ratio`).
     grid: the caps that may be set.
     """
 

@@ -258,6 +258,6 @@ def test_caps_that_no_package_takes_are_refused_before_the_job_starts(packages: 
 def test_what_a_dead_run_left_does_not_narrow_the_range(packages: RaplTree) -> None:
     limit = ("intel-rapl:0", "constraint_0_power_limit_uw")
     packages.put(*limit, 80_000_000)
-    with job(BUSY) as root, source(replace(CONFIG, gpus=("0",))) as packages:
+    with job(BUSY) as root, source(replace(CONFIG, gpus=("0",))) as found:
         packages.put(*limit, 253_000_000)
-        assert packages.find(root, 0.0).gpus[0].cap_range.max_w == 253.0
+        assert found.find(root, 0.0).gpus[0].cap_range.max_w == 253.0
