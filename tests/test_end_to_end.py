@@ -1,6 +1,7 @@
 """The closed loop over all published profiles, and through the command line."""
 
 import numpy as np
+import pytest
 
 from autocap.config import TuneConfig
 from autocap.metrics import Metric
@@ -10,6 +11,7 @@ from bench.simulation.jobs import regret_pct, seed_profiles, tune
 EDS = TuneConfig(metric=Metric(name="eds", k=2.0))
 
 
+@pytest.mark.slow
 def test_the_kept_cap_is_near_the_best_for_every_profile() -> None:
     regrets = {}
     for profile in seed_profiles():

@@ -99,6 +99,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], t
     return dict(zip((*NEEDS, *WORKS), map(tuple, json.loads(done.stdout)), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "install"), NEEDS.items(), ids=spelled)
 def test_what_needs_an_extra_says_in_one_line_what_to_install(
     words: tuple[str, ...], install: str, results: dict[tuple[str, ...], tuple[int, str, str]]

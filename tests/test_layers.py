@@ -161,6 +161,7 @@ def may(found: Import) -> bool:
     return len(both) < 2 or not both <= APART.get(room, set())
 
 
+@pytest.mark.slow
 def test_a_module_imports_only_what_its_room_may() -> None:
     broken = [f"{name} may not do this: {found}" for name in SOURCES for found in imports(name) if not may(found)]
     assert not broken, "\n".join(broken)
@@ -225,6 +226,7 @@ def settings(tree: ast.AST) -> list[int]:
     return sorted(set(found))
 
 
+@pytest.mark.slow
 def test_only_the_limits_call_a_setter() -> None:
     assert setters().keys() == {"set_limit_w", "request_w", "put_back"}
     trees = {name: tree_of(name) for name in SOURCES}
@@ -288,11 +290,13 @@ def test_no_module_asks_for_a_protocol_at_run_time() -> None:
     assert not [name for name, path in SOURCES.items() if "runtime_checkable" in path.read_text()]
 
 
+@pytest.mark.slow
 def test_there_is_one_guardian_and_one_of_all_whose_work_another_process_does() -> None:
     found = {f"{name}.{one}" for name in SOURCES for one in guards(tree_of(name))}
     assert found == {"limits.guardian.Guardian", "limits.guard.PeerGuardian"}
 
 
+@pytest.mark.slow
 def test_there_is_one_lease() -> None:
     assert [f"{name}.{one}" for name in SOURCES for one in leases(tree_of(name))] == ["limits.lease.Lease"]
 
@@ -329,6 +333,7 @@ def test_the_folder_says_what_there_is_at_a_glance() -> None:
     assert len([path for path in shown if path.is_dir() and path.name != "plugins"]) <= 18
 
 
+@pytest.mark.slow
 def test_only_the_wire_accepts_connections_and_cuts_bytes_into_lines() -> None:
     outside = [name for name in SOURCES if not name.startswith("wire.")]
     accepting = {name for name in outside for method, _ in _calls(name) if method == "accept"}

@@ -57,6 +57,7 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"autocap"}
@@ -109,6 +110,7 @@ def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(whee
         assert (ROOT / named.partition("/main/")[2]).exists()
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_runs_beside_a_strategies_folder_of_somebody_elses(wheel: Path, tmp_path: Path) -> None:
     for name in ("strategies", "workloads"):
         (tmp_path / name).mkdir()

@@ -73,6 +73,7 @@ def test_a_metric_that_moves_weighs_as_its_value_says(metric: Metric, same: Metr
     assert metric.terms(BASE) == same.terms(BASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
 @pytest.mark.parametrize("corr", [-0.9, 0.0, 0.9])
 def test_the_stated_error_is_the_scatter_of_noisy_measurements(metric: Metric, corr: float) -> None:
@@ -131,12 +132,14 @@ def metrics(draw: st.DrawFn) -> Metric:
     )
 
 
+@pytest.mark.slow
 @given(metrics(), arbitrary.measurements())
 def test_it_is_1_at_the_baseline_and_no_claim_is_surer_than_the_measurement(metric: Metric, one: Measurement) -> None:
     assert metric.cost(one, one).value == pytest.approx(1.0)
     assert 0 <= metric.cost(one, one).stderr <= metric.versus(one, one).stderr
 
 
+@pytest.mark.slow
 @given(
     metrics(), arbitrary.ratios, arbitrary.ratios, st.floats(min_value=1.0, max_value=10.0), arbitrary.measurements()
 )
@@ -147,6 +150,7 @@ def test_more_energy_or_more_time_never_costs_less(metric, energy, time, factor,
     assert value > 0
 
 
+@pytest.mark.slow
 @given(metrics(), arbitrary.measurements(), arbitrary.measurements())
 def test_no_cap_is_both_allowed_and_forbidden_and_an_exact_one_is_either(metric, one, baseline) -> None:
     assert not (metric.allows(one, baseline) and metric.forbids(one, baseline))

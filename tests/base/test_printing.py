@@ -79,6 +79,7 @@ def test_a_stream_keeps_its_first_failure_and_says_it_again() -> None:
             full.close()
 
 
+@pytest.mark.slow
 def test_nobody_prints_past_the_streams_that_make_it_safe() -> None:
     """The one place is `autocap.text`; the jobs to try it on, the supervisor of a program whose output we read, and
     the relay to Ray are processes of their own."""
@@ -164,6 +165,7 @@ def test_one_line_that_was_dropped_is_one_line(pipe: Pipe) -> None:
     assert pipe.read("\n") == "autocap: 1 line was dropped, stderr was not read\n"
 
 
+@pytest.mark.slow
 def test_the_end_waits_a_moment_for_a_reader_and_no_longer(pipe: Pipe) -> None:
     stream = pipe.stream()
     stream.write(10_000 * "x" + "\n")

@@ -67,6 +67,7 @@ def test_gpoeo_widens_its_strides_until_the_cost_rises_and_divides_what_lies_bet
     assert CLIFF.regret(ENERGY, found.kept_w or GRID[-1]) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "iterations", "first_s"),
     [

@@ -59,6 +59,7 @@ def test_a_cap_takes_a_call_and_a_lag_to_hold_and_who_is_gone_or_pauses_draws_ne
     assert made.power_w()[0] == SEED.profiles[KINDS[0]].idle_w
 
 
+@pytest.mark.slow
 def test_readings_are_off_by_a_gain_and_by_the_waveform_but_right_in_the_mean() -> None:
     made = fleet()
     held(made, made.found_w)
@@ -70,6 +71,7 @@ def test_readings_are_off_by_a_gain_and_by_the_waveform_but_right_in_the_mean() 
     assert made.read().binding.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RULES if name not in ("energy", "fair, true curves")])
 def test_every_rule_gives_caps_within_the_budget_whatever_it_is(name: str) -> None:
     for share in (0.7, 0.9):
@@ -99,12 +101,14 @@ def at_65_percent(name: str) -> Fleet:
     return made
 
 
+@pytest.mark.slow
 def test_the_rule_of_ear_gives_what_a_paused_job_leaves_to_those_that_ask_after_two_minutes() -> None:
     made = at_65_percent("ear")
     assert made.caps_w[0] == made.lowest_w[0]
     assert made.caps_w.sum() == pytest.approx(0.65 * made.found_w.sum())
 
 
+@pytest.mark.slow
 def test_the_ledger_makes_all_equally_slow_with_what_searches_have_found() -> None:
     made = at_65_percent("fair")
     free = (made.caps_w > made.lowest_w + 1) & ~made.paused
@@ -113,6 +117,7 @@ def test_the_ledger_makes_all_equally_slow_with_what_searches_have_found() -> No
     assert np.ptp(uniform.slowdown()[free]) > 0.05
 
 
+@pytest.mark.slow
 def test_a_search_finds_a_curve_near_the_truth_and_its_baseline_is_a_little_off() -> None:
     found, true = SEED.searched(4, 0), truth(SEED.profiles[4])
     curve = job_curve(found.known.points, SEED.profiles[4])
@@ -121,6 +126,7 @@ def test_a_search_finds_a_curve_near_the_truth_and_its_baseline_is_a_little_off(
     assert 0 < abs(found.baseline - 1) < 0.005
 
 
+@pytest.mark.slow
 def test_a_story_is_played_and_judged() -> None:
     fair, ear = play(ONE_DAY, "fair", 0), play(ONE_DAY, "ear", 0)
     assert fair.lowered_s <= 1.0 < ear.lowered_s
@@ -140,6 +146,7 @@ def test_a_story_has_jobs_that_come_go_pause_and_are_taken_for_others() -> None:
     assert one.budget_at(401.0) == 0.75 * one.budget_w
 
 
+@pytest.mark.slow
 def test_live_jobs_follow_the_budget_as_soon_as_it_falls() -> None:
     manager = Manager(Policy.FAIR, 0, cold=True)
     came = manager.play(free_s=0.0, under_s=5.0, dropped_s=5.0)
@@ -163,6 +170,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(capsys: py
     assert main(["--places", "1"]) == 2
 
 
+@pytest.mark.slow
 def test_a_node_whose_budget_falls_is_within_it_once_its_caps_are_set_and_nobody_needs_more_joules() -> None:
     row = play_node(Policy.ENERGY, 3, drop_s=0.2, until_s=1.0)
     assert 0.2 < row.above_s < 0.8  # of twenty cards, one after the other

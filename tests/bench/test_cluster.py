@@ -83,6 +83,7 @@ def test_changes_that_come_later_are_taken_in_as_if_they_had_been_known(tmp_path
     assert physics.ends_s() == pytest.approx(ends_s(second), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_oracle_finds_no_better_cap_than_its_best() -> None:
     judge = oracle(PROFILE, cards=4, spread=0.03, seed=2, metric=Metric(name="energy"))
     (best_w, *_) = judge.best.setting
@@ -164,6 +165,7 @@ def test_what_is_not_true_is_complained_of() -> None:
 
 @pytest.mark.skipif(slurm.missing() is not None, reason="Slurm is not installed here")
 class TestUnderSlurm:
+    @pytest.mark.slow
     def test_a_job_runs_on_all_nodes_and_nothing_is_left_of_them(self) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
             place = Path(folder, "c")
@@ -187,6 +189,7 @@ class TestUnderSlurm:
             assert not list(Path("/sys/class/net").glob(f"ac*{cluster.port}*"))
             assert not list(Path("/run/netns").glob(f"ac{cluster.port}-*"))
 
+    @pytest.mark.slow
     def test_one_that_does_not_start_leaves_nothing_running(self, monkeypatch) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
             size = {"nodes": 2, "gpus": 1, "profile": PROFILE, "spread": 0.0}

@@ -16,6 +16,7 @@ from bench.machines.drawn import MANNERS, drawn, pairs
 SET = "nvmlDeviceSetPowerManagementLimit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*virtual_faults.KINDS, "no room for the journal"])
 def test_a_fault_leaves_limits_and_job_as_they_were_and_is_told_of(kind: str) -> None:
     """In virtual time, but one, which is between real processes."""
@@ -32,6 +33,7 @@ def test_without_a_fault_caps_are_set_and_nothing_is_said() -> None:
     assert report.left_behind == ()
 
 
+@pytest.mark.slow
 def test_a_gpu_that_takes_no_limit_any_more_is_found_changed_until_it_is_well_again() -> None:
     denied = Fault(code=4, function=SET, after=6, times=None)
     report = play(replace(usual(), faults=()), lambda stage: _fail(stage, denied))
@@ -40,11 +42,13 @@ def test_a_gpu_that_takes_no_limit_any_more_is_found_changed_until_it_is_well_ag
     assert any("could not be put back" in text for text in report.said)
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_left_behind_is_seen() -> None:
     report = play(usual(), lambda stage: stage.clock.at(24.0, lambda: None))
     assert difference((1, *report.limits_mw[1:]), report.limits_mw) == "GPU 0 at 287.123 W instead of 0.001 W"
 
 
+@pytest.mark.slow
 def test_what_nobody_says_is_missed() -> None:
     stuck = (Episode(trouble=Trouble.STUCK, from_s=5.0),)
     report = play(usual(), lambda stage: stage.card(0, episodes=stuck))
@@ -70,6 +74,7 @@ def _fail(stage: Stage, fault: Fault) -> None:
     stage.board.update(lambda state: replace(state, machine=machine))
 
 
+@pytest.mark.slow
 def test_a_killed_client_of_the_helper_leaves_no_limit() -> None:
     outcome = helper_faults.injected("helper: client killed", 0)
     assert outcome.complaints == ()
@@ -102,6 +107,7 @@ def test_what_a_card_makes_of_the_limit_found_is_right_as_well() -> None:
     assert may_stand_mw(one, report(100.0, *(260_001 for _ in one.machine.cards)), 0) == {260_001, 250_000}
 
 
+@pytest.mark.slow
 def test_a_job_on_a_card_of_steps_is_tuned_without_a_complaint() -> None:
     done = played(drawn(5117, (STEPS, "getters without permission"), "plain"))
     assert (done.tuned, done.complaints) == (True, ())

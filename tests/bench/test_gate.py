@@ -14,6 +14,7 @@ def test_there_are_192_jobs_of_all_kinds() -> None:
     assert {name.rpartition("-")[0] for name in names} == set(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["curve-0", "scenario-1", "recurring-1"])
 def test_a_job_says_the_same_each_time(name: str) -> None:
     assert text_of(play(name), Renames()) == text_of(play(name), Renames()) != ""
@@ -28,6 +29,7 @@ def test_a_map_makes_new_names_and_texts_the_ones_before_and_nothing_else() -> N
     assert text_of(lines, Renames()) != text_of(before, Renames())
 
 
+@pytest.mark.slow
 def test_what_says_something_else_is_named_and_its_log_kept(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(KINDS, "recurring", (4, KINDS["recurring"][1]))
     before, words = tmp_path / "before.json", ("--kinds", "recurring")

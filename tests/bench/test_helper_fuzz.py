@@ -48,6 +48,7 @@ def test_a_limit_that_nobody_may_set_is_seen() -> None:
     assert found.complaint(2, ARRIVALS_MW[2] + 1) == "GPU 2 was set to 240.002 W, which nobody may"
 
 
+@pytest.mark.slow
 def test_a_case_says_the_same_each_time() -> None:
     found = law(rules=True)
     cases = [Case(0, index) for index in range(200)]

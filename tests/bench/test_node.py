@@ -20,6 +20,7 @@ def best_w(gpus: int, metric: str) -> float:
     return float(grid_w()[case_gains_pct(case)[metric].argmax()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", published()["table_1"], ids=lambda row: row["metric"])
 def test_the_best_caps_of_table_1_are_met_within_10_w(row) -> None:
     assert best_w(8, row["metric"]) == pytest.approx(row["cap_w"], abs=10.0)
@@ -46,6 +47,7 @@ def test_the_best_cap_never_falls_as_fewer_of_the_gpus_train(metric: str) -> Non
     assert caps_w[0] > caps_w[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, -1], ids=["1 GPU", "8 GPUs"])
 def test_the_controller_finds_the_nodes_best_cap_by_its_meter(place: int) -> None:
     case = cases()[place]

@@ -32,6 +32,7 @@ def test_the_truth_is_that_of_the_cards_that_were_drawn() -> None:
     assert truth(CASE, (180.0, 180.0)).period_s != pytest.approx(found.period_s, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_job_is_played_and_judged() -> None:
     row = play(CASE)
     held, common = truth(CASE, row.cap_w), truth(CASE, (row.common_w,) * 2)

@@ -163,6 +163,7 @@ def test_the_table_tells_multiples_refusals_and_wrong_ones_apart() -> None:
     assert line.split()[4:] == ["1", "1", "0", "0", "0", "0", "0", "1", "0", "-", "-"]
 
 
+@pytest.mark.slow
 def test_the_command_looks_at_the_families_that_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.json"
     assert main(["--real", "gloo 350M", "--quick", "--json", str(out)]) == 0
@@ -179,6 +180,7 @@ def test_a_recording_knows_the_window_of_its_sensor() -> None:
     assert log.window_s == 0.110
 
 
+@pytest.mark.slow
 def test_windows_are_judged_by_what_the_detector_was_given() -> None:
     rows = [look(window) for window in windows("judged", JUDGED, 3, 1, COLUMNS) if window.waveform == "a wait for data"]
     assert {row.window.column for row in rows} == set(COLUMNS)
@@ -189,6 +191,7 @@ def test_windows_are_judged_by_what_the_detector_was_given() -> None:
     assert sum(line.startswith("a wait for data") for line in evidence_report(rows)) == 1
 
 
+@pytest.mark.slow
 def test_a_fast_load_is_short_against_the_sensor_and_never_proven() -> None:
     fast = list(beats("judged", JUDGED, 3, 2, ("20 ms",)))
     assert all(window.period_s <= 3 * JUDGED.sensors[window.sensor].update_s for window in fast)

@@ -92,6 +92,7 @@ def test_zeus_explores_down_and_up_twice_and_stops_before_the_epoch_that_is_too_
     assert most == pytest.approx(20.6 * epoch // uncapped.per_epoch(batch, HELD) * uncapped.per_epoch(batch, HELD))
 
 
+@pytest.mark.slow
 def test_caps_are_scanned_or_searched_once_and_then_held() -> None:
     rng = np.random.default_rng(3)
     for caps, windows in ((ZeusScan(RESNET, ENERGY, rng), 7), (Searched(RESNET, ENERGY, rng), 3)):
@@ -144,6 +145,7 @@ def test_too_little_memory_ends_the_largest_at_once_and_never_the_default() -> N
             assert short < 10 if always is False else short in range(10) or short == 20
 
 
+@pytest.mark.slow
 def test_made_up_trainings_are_solvable_and_their_own() -> None:
     for seed in range(20):
         workload = made_up(seed)
@@ -153,6 +155,7 @@ def test_made_up_trainings_are_solvable_and_their_own() -> None:
     assert made_up(1).batch_sizes != made_up(2).batch_sizes
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_line_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--caps", "out", "--seeds", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -160,6 +163,7 @@ def test_the_command_prints_a_line_for_each_case(capsys: pytest.CaptureFixture[s
     assert "autocap's mean regret is above Zeus's in 0, beyond two errors in 0" in lines[-1]
 
 
+@pytest.mark.slow
 def test_troubles_have_a_line_each_and_are_held_against_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--caps", "out", "--seeds", "2", "--recurrences", "20", "--troubles", "crashes"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -86,6 +86,7 @@ def short(seed: int) -> Row:
     return play(replace(scenario, job=job, node=replace(scenario.node, changes=(), hot=(), silent=(), leakage=0.0)))
 
 
+@pytest.mark.slow
 def test_a_change_of_the_workload_is_timed_in_iterations() -> None:
     row = short(1)
     assert row.due
@@ -95,6 +96,7 @@ def test_a_change_of_the_workload_is_timed_in_iterations() -> None:
     assert row.back
 
 
+@pytest.mark.slow
 def test_somebody_elses_limit_counts_as_back_and_a_limited_job_as_measured_against_the_same_job_alone() -> None:
     scenario = draw(2)
     job = replace(scenario.job, iterations=150, warm_up_iterations=0, start_s=1.0, episodes=(), change=None)
@@ -118,6 +120,7 @@ def test_starvation_is_drawn_beside_what_was_drawn_before() -> None:
     assert any(not one.node.energy_counter for one in drawn)
 
 
+@pytest.mark.slow
 def test_a_starved_job_is_tuned_all_the_same() -> None:
     scenario = starved(draw(4))
     job = replace(scenario.job, iterations=1500, warm_up_iterations=0, start_s=1.0, jitter=0.01, episodes=(),
@@ -189,6 +192,7 @@ def test_ceilings_none_of_which_falls_while_something_is_searched_have_a_report(
     assert not [line for line in said if "time lost" in line or "looks" in line or line.startswith("✗")]
 
 
+@pytest.mark.slow
 def test_another_value_of_a_threshold_changes_what_a_job_does(tmp_path: Path, capsys) -> None:
     out = tmp_path / "rows.json"
     words = ["--step-lengths", "--count", "1", "--seed-base", "5", "--json", str(out)]
@@ -228,6 +232,7 @@ GOOD = StepRow(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_job_is_drawn_from_its_seed_and_tuned() -> None:
     row = step_lengths.play(7)
     assert (row.profile, round(row.step_s, 2)) == ("tesla-v100/inception3", 0.60)

@@ -103,6 +103,7 @@ def test_the_noise_is_of_the_seed_and_the_same_for_every_strategy() -> None:
     assert first != curve_cases.run(case("linear", seed=4)).drive.trials
 
 
+@pytest.mark.slow
 def test_a_family_has_its_row_below_the_row_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curves = [replace(CURVE, name=name) for name in ("tall-000", "tall-001", "wide/first")]
     write(tmp_path / "curves.csv", curves)
@@ -120,6 +121,7 @@ def test_a_metric_may_carry_its_k() -> None:
     assert metric_named("edp", 3.0) == Metric(name="edp")
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_rows_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "curves.csv", [CURVE])
     out = tmp_path / "rows.json"
@@ -176,6 +178,7 @@ def test_a_search_is_judged_by_what_its_strategy_says_at_the_end() -> None:
     assert found.energy_within[0] <= found.energy_within[1] == 1.0
 
 
+@pytest.mark.slow
 def test_the_table_has_the_models_calibration_and_none_of_who_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--families", "a40", "--metrics", "energy", "--quick"]
     assert strategies.main([*argv, "--strategies", f"golden,model,{__name__}:Modest"]) == 0
@@ -206,6 +209,7 @@ def test_what_cannot_be_left_out_is_said(strategy: str, family: str, message: st
         without(strategy, family)
 
 
+@pytest.mark.slow
 def test_the_command_searches_with_the_prior_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--leave-out", "flat,slack", "--strategies", f"{__name__}:Modest", "--metrics", "edp", "--quick"]
     assert strategies.main(argv) == 0
@@ -269,6 +273,7 @@ def test_a_curve_with_a_knee_is_the_same_whatever_else_is_made() -> None:
     assert alone == [curve for curve in curve_set(3, 22, ["knees"]) if curve.family == "slack"]
 
 
+@pytest.mark.slow
 def test_a_set_stands_for_its_families_and_each_curve_comes_once() -> None:
     assert [curve.family for curve in named(["a40", "seed"])] == ["quadro-rtx-6000"] * 6 + ["tesla-v100"] * 6 + ["a40"]
     every = [curve.name for curve in named(["all", "knees"])]
@@ -312,6 +317,7 @@ def finished() -> Searched:
     return job_cases.run(job())
 
 
+@pytest.mark.slow
 def test_a_job_says_what_it_cost_search_and_all_and_what_its_cap_costs(finished: Searched) -> None:
     row, drive = finished.row, finished.drive
     assert (row.mode, row.iterations, row.progress, row.state) == ("jobs", 1000, "steps", "confirmed")
@@ -330,6 +336,7 @@ def test_a_trial_says_at_which_clock_it_was_made(finished: Searched) -> None:
     assert clocks_hz == sorted(clocks_hz)
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_before_its_search_keeps_the_cap_it_came_with() -> None:
     row = job_cases.run(job("linear", iterations=10)).row
     assert (row.state, row.final_cap_w) == ("unfinished", 260.0)
@@ -348,6 +355,7 @@ def test_the_table_has_a_line_per_strategy_and_metric(finished: Searched) -> Non
     assert line == (f"| depo-golden | eds | 1 | 6.0 | {regret:.2f} / {regret:.2f} | 1 | {kept:.2f} / {kept:.2f} |")
 
 
+@pytest.mark.slow
 def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(tmp_path, capsys) -> None:
     out = tmp_path / "rows.json"
     argv = ["--mode", "jobs", "--strategies", "depo-golden", "--metrics", "eds", "--quick", "--json", str(out)]

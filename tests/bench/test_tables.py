@@ -9,6 +9,7 @@ from bench.tables import command as tables
 from bench.tables.fit_profiles import read_tables
 
 
+@pytest.mark.slow
 def test_a_simulated_sweep_measures_what_the_profile_says() -> None:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     panel = sweep(Command(profile=profile, iterations=40, jitter=0.01), repeats=2, seed=0)
@@ -20,6 +21,7 @@ def test_a_simulated_sweep_measures_what_the_profile_says() -> None:
     assert panel.left_out == ()
 
 
+@pytest.mark.slow
 def test_alexnet_is_reproduced_and_the_row_that_contradicts_itself_is_listed(capsys) -> None:
     status = bench(["tables", "--networks", "Alexnet", "--repeats", "1"])
     out = capsys.readouterr().out
@@ -31,6 +33,7 @@ def test_alexnet_is_reproduced_and_the_row_that_contradicts_itself_is_listed(cap
     assert "✗" not in row
 
 
+@pytest.mark.slow
 def test_an_energy_that_is_not_the_published_one_is_marked_and_fails(tmp_path, capsys) -> None:
     header, *published = tables.PUBLISHED.read_text().splitlines()
     some = [line for line in published if line.startswith("Quadro RTX 6000") and "Alexnet" in line]

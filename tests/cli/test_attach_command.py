@@ -31,6 +31,7 @@ def attach(cli: Cli, pid: int, *words: str) -> "subprocess.Popen[str]":
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_puts_the_caps_back_and_leaves_the_job_alone(cli: Cli, trainer, signum: int) -> None:
     run = attach(cli, trainer.pid)
@@ -44,6 +45,7 @@ def test_a_signal_puts_the_caps_back_and_leaves_the_job_alone(cli: Cli, trainer,
     assert cli.events("limit_restored")[0]["restored"] is True
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_job_and_its_record_names_it(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid)
     trainer.kill()
@@ -65,6 +67,7 @@ def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trai
     assert trainer.poll() is None
 
 
+@pytest.mark.slow
 def test_a_second_attach_is_refused_with_the_pid_of_the_first(cli: Cli, here: Here, trainer) -> None:
     run = attach(cli, trainer.pid)
     second = here("attach", "--pid", str(trainer.pid), *EMULATED)

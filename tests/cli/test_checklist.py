@@ -84,6 +84,7 @@ def in_file(tmp_path: Path, name: str) -> dict[str, object]:
     return read
 
 
+@pytest.mark.slow
 def test_without_a_load_calls_and_sensors_are_measured_and_the_rest_says_why_not(
     record: Record, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_without_a_load_calls_and_sensors_are_measured_and_the_rest_says_why_not
     assert gzip.decompress((tmp_path / "out/sensors.csv.gz").read_bytes()).startswith(b"t_s,instant_w,instant_stamp_s,")
 
 
+@pytest.mark.slow
 def test_calls_that_the_kernel_counts_are_held_against_the_hooks_steps(
     record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_calls_that_the_kernel_counts_are_held_against_the_hooks_steps(
     assert in_file(tmp_path, "counts")["found"]
 
 
+@pytest.mark.slow
 def test_where_somebody_computes_no_load_is_made(
     record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -128,12 +131,14 @@ def test_where_somebody_computes_no_load_is_made(
     assert found["recordings"].text == f"not possible here: {_BUSY}"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_pytorch_does_not_see_is_not_made_to_work(record: Record) -> None:
     found = record(one_gpu_at_rest())
     assert found["versions"].text.endswith("; no load can be made: PyTorch sees no GPU")
     assert found["overhead"].text == "not possible here: PyTorch sees no GPU"
 
 
+@pytest.mark.slow
 def test_a_load_that_fails_says_where_it_says_why(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checklist, "TORCH", _SEES)
     monkeypatch.setattr(checklist, "LOAD", (*_PYTHON, "1 / 0"))
@@ -144,6 +149,7 @@ def test_a_load_that_fails_says_where_it_says_why(record: Record, monkeypatch: p
     assert found["overhead"].text == "not possible here: the training ended with status 1; stderr.txt says why"
 
 
+@pytest.mark.slow
 def test_without_a_driver_or_torch_each_step_says_so_and_the_next_goes_on(
     record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +161,7 @@ def test_without_a_driver_or_torch_each_step_says_so_and_the_next_goes_on(
     assert found["overhead"].text == "not possible here: there is no GPU that can be used"
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_or_takes_too_long_keeps_no_other_from_being_made(
     record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -173,6 +180,7 @@ def test_a_step_that_fails_or_takes_too_long_keeps_no_other_from_being_made(
     assert found["noise"].text == "not possible here: there was no constant load"
 
 
+@pytest.mark.slow
 def test_a_load_recordings_periods_and_what_observing_costs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

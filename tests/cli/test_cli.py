@@ -322,6 +322,7 @@ def test_auto_without_a_device_runs_the_child_untuned_with_one_warning_and_says_
     assert result == json.loads((cli.folder / "run" / "result.json").read_text())
 
 
+@pytest.mark.slow
 def test_help_answers_without_importing_anything_heavy(cli: Cli) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "autocap", "run", "--help"],
@@ -333,6 +334,7 @@ def test_help_answers_without_importing_anything_heavy(cli: Cli) -> None:
     assert not imported & {"numpy", "scipy", "rich", "torch", "optuna"}
 
 
+@pytest.mark.slow
 def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -> None:
     run = cli.start(
         "run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=137", "--target-stderr", "20%",
@@ -359,6 +361,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
     assert "is now 'true'" in other.stderr
 
 
+@pytest.mark.slow
 def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
     cli.env["AUTOCAP_OBSERVE"] = "1"
     run = cli.start("run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "40")
@@ -400,6 +403,7 @@ def is_never_stopped(pid: int, seconds: float) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_after_sigkill_of_the_controller_the_job_is_at_full_speed_within_a_second_and_the_run_can_be_reported(
     cli: Cli, here: Here
 ) -> None:
@@ -418,6 +422,7 @@ def test_after_sigkill_of_the_controller_the_job_is_at_full_speed_within_a_secon
     assert "killed" in result["ended_because"]
 
 
+@pytest.mark.slow
 def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_seconds(cli: Cli) -> None:
     run = capped_job(cli)
     pid = job_pid(cli)
@@ -429,6 +434,7 @@ def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_se
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli: Cli) -> None:
     script = "trap 'sleep 1; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)

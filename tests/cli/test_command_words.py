@@ -83,6 +83,7 @@ def test_a_word_before_two_dashes_is_refused_with_the_line_to_type() -> None:
         halves("sweep", f"x {'y' * 500} --")
 
 
+@pytest.mark.slow
 def test_a_command_without_two_dashes_is_run_and_its_options_are_its_own(here: Here) -> None:
     done = here("run", "--device", "emulated", "--quiet", "echo", "--metric", "foo", "-v")
     assert (done.returncode, done.stdout, done.stderr) == (0, "--metric foo -v\n", "")
@@ -203,6 +204,7 @@ def test_help_is_readable_where_the_terminal_knows_ascii_alone(words, monkeypatc
     assert "\\x" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["report", "RUN"], ["report", "RUN", "--json"], ["report", "RUN", "RUN"], ["runs", "RUNS"]]
 )
@@ -312,6 +314,7 @@ def test_root_answers_nobody_who_may_have_named_the_file_to_answer_into(monkeypa
         cli.entry()
 
 
+@pytest.mark.slow
 def test_bash_asks_the_command_itself_by_the_script_that_is_printed(folder, capsys) -> None:
     assert main(["completion", "bash"]) == 0
     (folder / "bin" / "autocap").symlink_to(Path(sys.executable).parent / "autocap")

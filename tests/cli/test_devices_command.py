@@ -26,6 +26,7 @@ def test_without_a_driver_it_explains_and_exits_with_0(cli: Cli) -> None:
     assert found["unavailable"].startswith("no NVIDIA GPU can be used")
 
 
+@pytest.mark.slow
 def test_each_gpu_is_shown_with_its_limits_and_why_they_cannot_be_set_and_none_is_touched(cli: Cli) -> None:
     made = machine("quadro-rtx-6000/resnet50", gpus=3, arrivals_mw=[240_123, 260_000, 260_000])
     made = made.with_card(1, replace(made.cards[1], mig=True, energy_gain=0.5))
@@ -53,6 +54,7 @@ def test_each_gpu_is_shown_with_its_limits_and_why_they_cannot_be_set_and_none_i
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_gpu_that_a_budget_caps_is_settable_for_whoever_has_no_rights(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_gpu_that_a_budget_caps_is_settable_for_whoever_has_no_rights(
     assert [one["name"] for one in held["setters"][:2]] == ["budget", "direct"]
 
 
+@pytest.mark.slow
 def test_a_mig_mode_that_may_not_be_read_is_unknown(here: Here) -> None:
     denied = Fault(code=NO_PERMISSION, function="nvmlDeviceGetMigMode", times=None)
     with emulated(MemoryBoard(replace(machine("quadro-rtx-6000/resnet50"), faults=(denied,))), MonotonicClock()):

@@ -83,6 +83,7 @@ def said(found: Examination, area: str, words: str) -> Finding:
     return one
 
 
+@pytest.mark.slow
 def test_of_a_gpu_that_can_be_tuned_everything_is_good(look: Look) -> None:
     found = look(one_gpu())
     assert (found.tunes, found.conclusion) == (True, "`autocap run -- CMD` tunes GPU 0 here")
@@ -116,6 +117,7 @@ def test_a_driver_without_a_gpu_is_no_trouble_of_ours(look: Look, monkeypatch: p
     assert (one.verdict, one.remedy) == ("trouble", "give the container its GPUs (`--gpus all`)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("card", "text", "remedy"),
     [
@@ -145,6 +147,7 @@ def test_a_limit_that_nobody_can_set_is_trouble(look: Look, card: dict[str, obje
     assert found.conclusion == "nothing can be tuned here; `autocap run --observe -- CMD` measures GPU 0"
 
 
+@pytest.mark.slow
 def test_a_user_is_told_of_sudo_and_the_helper(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     by(monkeypatch, root=False)
     found = look(one_gpu())
@@ -159,6 +162,7 @@ def test_a_user_is_told_of_sudo_and_the_helper(look: Look, monkeypatch: pytest.M
     assert found.conclusion == "nothing is tuned here without root; `sudo autocap run -- CMD` may tune GPU 0"
 
 
+@pytest.mark.slow
 def test_a_container_without_the_capability_is_told_of_it(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     by(monkeypatch, root=False, container=True)
     found = look(one_gpu())
@@ -174,6 +178,7 @@ def test_a_container_without_the_capability_is_told_of_it(look: Look, monkeypatc
     assert said(found, "others", "but not all of the machine's may show here").verdict == "note"
 
 
+@pytest.mark.slow
 def test_in_a_user_namespace_it_is_not_known(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     by(monkeypatch, root=True, container=True, namespaced=True)
     found = look(one_gpu())
@@ -182,12 +187,14 @@ def test_in_a_user_namespace_it_is_not_known(look: Look, monkeypatch: pytest.Mon
     assert found.conclusion == "whether `autocap run -- CMD` tunes GPU 0 here, only trying tells"
 
 
+@pytest.mark.slow
 def test_under_sudo_it_names_the_command_with_sudo(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setattr("autocap.limits.state_dir.invoking_user", lambda: None)
     assert look(one_gpu()).conclusion == "`sudo autocap run -- CMD` tunes GPU 0 here"
 
 
+@pytest.mark.slow
 def test_where_setting_is_forbidden_nothing_is_tuned(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOCAP_OBSERVE", "1")
     found = look(one_gpu())
@@ -196,17 +203,20 @@ def test_where_setting_is_forbidden_nothing_is_tuned(look: Look, monkeypatch: py
     assert (found.tunes, found.conclusion) == (False, "nothing is tuned here while AUTOCAP_OBSERVE is set")
 
 
+@pytest.mark.slow
 def test_persistence_that_is_off_loses_limits(look: Look) -> None:
     one = said(look(one_gpu(persistence=False)), "GPU 0", "persistence mode is off")
     assert (one.verdict, one.remedy) == ("note", "`sudo nvidia-smi -i 0 -pm 1`")
     assert one.follows == "a limit is lost when nobody uses the GPU"
 
 
+@pytest.mark.slow
 def test_a_limit_that_something_else_lowers_is_said(look: Look) -> None:
     one = said(look(one_gpu(ceiling_mw=180_000)), "GPU 0", "180 W is enforced, although 260 W is requested")
     assert one.verdict == "note"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("card", "text"),
     [
@@ -230,6 +240,7 @@ def sensor(**card: object) -> Machine:
     return replace(one_gpu(**card), sensor="rtx-4090")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("card", "power", "usage"),
     [
@@ -257,11 +268,13 @@ def test_readings_that_are_means_over_a_second_are_told_from_others(
     assert bool(about_usage) == (usage is not None)
 
 
+@pytest.mark.slow
 def test_the_power_of_the_module_is_not_taken_for_the_gpus(look: Look) -> None:
     one = said(look(one_gpu(instant_scope=1)), "GPU 0", "instant field 186 of the whole module")
     assert (one.verdict, one.follows) == ("note", "that is the power of the whole module, CPU included")
 
 
+@pytest.mark.slow
 def test_a_sensor_at_rest_tells_nothing(look: Look) -> None:
     found = look(one_gpu(episodes=(Episode(trouble=Trouble.STUCK),)))
     one = said(found, "GPU 0", "so how often it is fresh did not show")
@@ -269,12 +282,14 @@ def test_a_sensor_at_rest_tells_nothing(look: Look) -> None:
     assert said(found, "GPU 0", "nvmlDeviceGetPowerUsage, beside these, did not show whether").verdict == "note"
 
 
+@pytest.mark.slow
 def test_a_sensor_without_a_reading_leaves_nothing_to_tune(look: Look) -> None:
     found = look(one_gpu(episodes=(Episode(trouble=Trouble.MISSING),)))
     assert said(found, "GPU 0", "no power reading came while it was watched").verdict == "trouble"
     assert not found.tunes
 
 
+@pytest.mark.slow
 def test_what_the_driver_keeps_to_itself_is_unknown(look: Look) -> None:
     getters = ("PowerManagementLimitConstraints", "PowerManagementLimit", "PersistenceMode", "MigMode")
     getters += ("TotalEnergyConsumption", "ComputeRunningProcesses_v3")
@@ -290,6 +305,7 @@ def test_what_the_driver_keeps_to_itself_is_unknown(look: Look) -> None:
     assert said(found, "GPU 0", "no energy counter can be read").verdict == "note"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_keeps_no_other_from_being_seen(look: Look) -> None:
     made = machine("quadro-rtx-6000/resnet50", gpus=3)
     at_once_, later = (Fault(code=LOST, times=None, gpu=gpu, from_s=from_s) for gpu, from_s in ((0, 0.0), (1, 2.0)))
@@ -303,6 +319,7 @@ def test_a_gpu_that_is_lost_keeps_no_other_from_being_seen(look: Look) -> None:
     assert gpus == sorted(gpus)
 
 
+@pytest.mark.slow
 def test_who_computes_and_who_may_set_limits_is_said(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "likely_setters", lambda: (("DCGM (nv-hostengine)", 77),))
     found = look(one_gpu(pids=(os.getpid(), 12)))
@@ -312,6 +329,7 @@ def test_who_computes_and_who_may_set_limits_is_said(look: Look, monkeypatch: py
     )
 
 
+@pytest.mark.slow
 def test_calls_that_the_kernel_does_not_count_are_said(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(uprobes: object, first: bytes) -> float:
         raise CallsUnavailable("the kernel does not let autocap count calls (no); run it as root")
@@ -323,6 +341,7 @@ def test_calls_that_the_kernel_does_not_count_are_said(look: Look, monkeypatch: 
     assert found.tunes
 
 
+@pytest.mark.slow
 def test_a_budget_gives_caps_to_who_has_no_rights(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     by(monkeypatch, root=False)
     made = one_gpu()
@@ -333,6 +352,7 @@ def test_a_budget_gives_caps_to_who_has_no_rights(look: Look, monkeypatch: pytes
     assert found.conclusion == "`autocap run -- CMD` tunes GPU 0 here"
 
 
+@pytest.mark.slow
 def test_an_area_that_fails_leaves_the_others(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ValueError("odd")
@@ -347,12 +367,14 @@ def test_an_area_that_fails_leaves_the_others(look: Look, monkeypatch: pytest.Mo
     assert not found.tunes
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_is_refused_is_trouble(look: Look, tmp_path: Path) -> None:
     (tmp_path / "state").symlink_to(tmp_path)
     one = said(look(one_gpu()), "state", "is a symbolic link")
     assert one.verdict == "trouble"
 
 
+@pytest.mark.slow
 def test_processes_that_may_not_be_looked_at_are_hidden(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(look(one_gpu()), "others", "no other program is seen").verdict == "ok"
     allowed = os.access
@@ -372,6 +394,7 @@ def test_where_no_thread_is_to_be_had_it_looks_all_the_same(look: Look, monkeypa
     assert examination.in_a_thread(lambda: 7).result(0.0) == 7
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_holds_nothing_up(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, within_s in (("_OPENED_S", 0.5), ("_FACTS_S", 1.0), ("_WITHIN_S", 2.0), ("_SPARE_S", 0.3)):
         monkeypatch.setattr(examination, name, within_s)
@@ -391,6 +414,7 @@ def test_a_driver_that_hangs_holds_nothing_up(look: Look, monkeypatch: pytest.Mo
     assert said(found, "driver", "the NVIDIA driver has not told within 0.5 s").verdict == "trouble"
 
 
+@pytest.mark.slow
 def test_it_is_printed_a_line_a_finding_and_its_status_tells_whether_tuning_is_possible(
     look: Look, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,6 +468,7 @@ def test_as_a_command_without_a_driver_it_changes_nothing(cli: Cli) -> None:
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--mount", "--net", "--fork", "--mount-proc")
 
 
+@pytest.mark.slow
 def test_as_a_command_in_namespaces_of_its_own_without_a_home_it_says_what_is_so(cli: Cli) -> None:
     try:
         if subprocess.run([*_UNSHARE, "true"], capture_output=True, timeout=20.0).returncode:

@@ -179,6 +179,7 @@ class Terminal:
         return self._printed.decode()
 
 
+@pytest.mark.slow
 def test_in_a_terminal_it_draws_below_gives_the_lines_back_and_prints_the_report(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(WAITING))
     with Terminal("report", str(tmp_path), "--follow") as terminal:
@@ -192,6 +193,7 @@ def test_in_a_terminal_it_draws_below_gives_the_lines_back_and_prints_the_report
         assert "not tuned: the job ended" in after
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_and_gives_the_lines_back(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(WAITING))
     with Terminal("report", str(tmp_path), "--follow") as terminal:

@@ -75,6 +75,7 @@ def stand(nodes: list[Node], tmp_path: Path, made: Machine) -> Node:
     return nodes[-1]
 
 
+@pytest.mark.slow
 def test_eight_gpus_of_a_grandchild_get_one_cap_that_all_take_and_their_own_limits_back(nodes, tmp_path) -> None:
     made = alike(8)
     made = made.with_card(2, replace(made.cards[2], min_mw=140_000))
@@ -94,6 +95,7 @@ def test_eight_gpus_of_a_grandchild_get_one_cap_that_all_take_and_their_own_limi
     assert [gpu["cap_final_w"] for gpu in gpus] == [limit_mw / 1000 for limit_mw in node.arrival_mw]
 
 
+@pytest.mark.slow
 def test_after_sigkill_of_a_run_every_limit_is_back_within_a_second_and_the_job_goes_on(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     run = node.start("run", "--out", "run", *QUICK, "--", *PLAYER, "--steps")
@@ -105,6 +107,7 @@ def test_after_sigkill_of_a_run_every_limit_is_back_within_a_second_and_the_job_
     assert Path(f"/proc/{node.board.read().job_pid}").exists()
 
 
+@pytest.mark.slow
 def test_when_somebody_else_sets_a_limit_it_stays_and_the_others_are_put_back(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     run = node.start("run", "--out", "run", *QUICK, "--gpus", "0-1", "--", *PLAYER, "--steps")
@@ -121,6 +124,7 @@ def test_when_somebody_else_sets_a_limit_it_stays_and_the_others_are_put_back(no
     assert any("210.5 W was set by somebody else meanwhile, and stays" in text for text in result["warnings"])
 
 
+@pytest.mark.slow
 def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1, pids=(os.getpid(),)))
     job = node.play()
@@ -132,6 +136,7 @@ def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> No
     assert terminated(run) == 0
 
 
+@pytest.mark.slow
 def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1, pids=(os.getpid(),)))
     done = node("run", "--gpus", "0", "--out", "run", "--json", "--", "sh", "-c", "sleep 1; exit 5")
@@ -140,6 +145,7 @@ def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_p
     assert json.loads(done.stdout.splitlines()[-1])["device"] is None
 
 
+@pytest.mark.slow
 def test_a_child_that_uses_no_gpu_in_time_runs_untuned_and_keeps_its_status(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     done = node("run", "--wait", "0.5", "--", "sh", "-c", "sleep 2; exit 4")
@@ -150,6 +156,7 @@ def test_a_child_that_uses_no_gpu_in_time_runs_untuned_and_keeps_its_status(node
     ) in done.stderr
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     script = "trap 'sleep 0.5; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
@@ -161,6 +168,7 @@ def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> N
     assert ended["ended_because"] == "a signal was passed on to it before it was tuned"
 
 
+@pytest.mark.slow
 def test_no_signal_waits_for_a_driver_that_is_asked_who_computes(nodes, tmp_path) -> None:
     hangs = Fault(code=0, function="nvmlDeviceGetComputeRunningProcesses_v3", times=None, delay_s=4.0)
     node = stand(nodes, tmp_path, replace(alike(2), faults=(hangs,)))
@@ -182,6 +190,7 @@ def test_no_signal_waits_for_a_driver_that_is_asked_who_computes(nodes, tmp_path
     assert run.wait() == 7
 
 
+@pytest.mark.slow
 def test_while_a_set_hangs_a_signal_is_passed_on_and_the_other_limit_is_back(nodes, tmp_path) -> None:
     hangs = Fault(code=0, function="nvmlDeviceSetPowerManagementLimit", gpu=1, after=1, times=None, delay_s=4.0)
     node = stand(nodes, tmp_path, replace(alike(2), faults=(hangs,)))
@@ -197,6 +206,7 @@ def test_while_a_set_hangs_a_signal_is_passed_on_and_the_other_limit_is_back(nod
     assert [one["restored"] for one in node.events("limit_restored")] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_driver_that_takes_seconds_to_load_is_waited_for(nodes, tmp_path) -> None:
     slow = Fault(code=0, function="nvmlInitWithFlags", times=None, delay_s=2.0)
     node = stand(nodes, tmp_path, replace(alike(1), faults=(slow,)))
@@ -216,6 +226,7 @@ def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None
     )
 
 
+@pytest.mark.slow
 def test_without_permission_attach_names_the_ways_out_and_leaves_nothing(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1, limits=Limits.REFUSED))
     job = node.play()
@@ -227,6 +238,7 @@ def test_without_permission_attach_names_the_ways_out_and_leaves_nothing(nodes, 
     assert not (tmp_path / "autocap-runs").exists()
 
 
+@pytest.mark.slow
 def test_observing_never_calls_a_setter_not_even_to_settle_what_a_dead_run_left(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1))
     run = node.start("run", "--out", "first", *QUICK, "--gpus", "0", "--", *PLAYER, "--steps")

@@ -125,6 +125,7 @@ def test_what_stands_behind_two_dashes_is_a_path_where_no_command_is_started(her
     require_refused(cli, here("report", "--", "--nosuch"), 1, "--nosuch holds no run")
 
 
+@pytest.mark.slow
 @given(words=st.lists(st.sampled_from(["--json", "--gpus", "--", "=", "-x", "--out=", "", "\0", "run", "--k=--", "1"])))
 def test_any_words_are_a_command_or_a_usage_error(words: list[str]) -> None:
     for command in ("run", "attach", "sweep", "report", "period"):

@@ -110,6 +110,7 @@ def test_a_place_that_others_can_write_is_an_error(here: Here, store: MemoryStor
     require_said(done, 1, "can be written by others (mode 0777), so nothing is remembered there")
 
 
+@pytest.mark.slow
 def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(cli, store) -> None:
     words = (
         "run", *EMULATED, "--metric", "energy", "--strategy", "fixed", "--strategy-option", "cap=137",

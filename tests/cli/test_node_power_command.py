@@ -27,6 +27,7 @@ def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here
     assert not (cli.folder / "autocap-runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(cli: Cli) -> None:
     meter = "echo $$ > meter.pid; while :; do echo 700.5; sleep 0.1; done"
     run = cli.start(

@@ -31,6 +31,7 @@ def device(tmp_path: Path) -> str:
     return file_device.make(tmp_path).uuid
 
 
+@pytest.mark.slow
 def test_a_device_from_an_entry_point_is_searched_and_put_back(cli: Cli, device: str) -> None:
     run = cli.start("run", "--device", f"file:{device}", *QUICK, "--out", "run", "--", cli.argv()[0], "job.py")
     eventually(lambda: len(cli.events("trial_ended")) >= 2)
@@ -45,6 +46,7 @@ def test_a_device_from_an_entry_point_is_searched_and_put_back(cli: Cli, device:
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_sweep_and_an_attach_have_it_too(cli: Cli, device: str) -> None:
     words = ("--device", f"file:{device}", "--caps", "200")
     swept = cli("sweep", *words, "--repeats", "1", "--no-warm-up", "--cool-down", "0", "--", "sleep", "0.2")

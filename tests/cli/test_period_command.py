@@ -100,6 +100,7 @@ def test_on_one_pipe_what_is_said_and_what_is_found_come_in_their_order(tmp_path
     assert len(found) == 4
 
 
+@pytest.mark.slow
 def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path, capsys) -> None:
     still = record_noise("constant", SENSOR, 50.0, np.random.default_rng(5))
     path = saved(tmp_path / "both.csv", [job(25.0), still])
@@ -122,6 +123,7 @@ def test_an_energy_counter_that_repeats_as_well_verifies_the_period(tmp_path, ca
     assert seen["period_s"] == pytest.approx(1.3, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_window_without_readings_is_a_line_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{t_s:.1f},{200 + n % 9}" for n, t_s in enumerate([*np.arange(0, 5, 0.1), *np.arange(25, 30, 0.1)])]
     path = tmp_path / "gap.csv"
@@ -132,6 +134,7 @@ def test_a_window_without_readings_is_a_line_too(tmp_path: Path, capsys: pytest.
     assert found[1]["verdict"] != "periodic"
 
 
+@pytest.mark.slow
 def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     noise = record_noise("white", SENSOR, 15.0, np.random.default_rng(3))
     path = saved(tmp_path / "both.csv", [job(15.0), noise])

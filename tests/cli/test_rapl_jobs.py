@@ -58,6 +58,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.end()
 
 
+@pytest.mark.slow
 def test_a_cpu_job_gets_its_cap_and_the_package_its_limit_window_and_flag_back(machine: Machine) -> None:
     run = machine.start("run", "--device", "rapl", *CAP, "--metric", "energy", "--out", "run", "--", *JOB, "30")
     eventually(machine.is_capped)
@@ -75,6 +76,7 @@ def test_a_cpu_job_gets_its_cap_and_the_package_its_limit_window_and_flag_back(m
     assert result["trials"][0]["measurement"]["power_w"] == pytest.approx(90.0, rel=0.05)
 
 
+@pytest.mark.slow
 def test_after_sigkill_of_a_run_everything_is_back_within_a_second(machine: Machine) -> None:
     run = machine.start("run", "--device", "rapl", *CAP, "--out", "run", "--", *JOB, "30")
     eventually(machine.is_capped)
@@ -85,6 +87,7 @@ def test_after_sigkill_of_a_run_everything_is_back_within_a_second(machine: Mach
     eventually(lambda: machine.leftovers() == [], 5.0)
 
 
+@pytest.mark.slow
 def test_a_package_without_a_limit_leaves_the_job_untuned(machine: Machine) -> None:
     machine.tree.package(1, limit_w=None)
     done = machine("run", "--device", "rapl", "--gpus", "1", "--", "sh", "-c", "sleep 1; exit 3")

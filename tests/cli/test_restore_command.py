@@ -257,6 +257,7 @@ def test_the_remains_of_runs_killed_before_they_had_an_entry_are_swept_away(stat
     assert os.listdir(state_dir) == []
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_numpy(state_dir):
     code = "import sys; from autocap.cli import main; main(['restore']); sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -135,6 +135,7 @@ def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(tu
     assert text["going"].endswith("–  nothing is decided yet")
 
 
+@pytest.mark.slow
 def test_why_no_cap_was_kept_is_said(tuned: Path, place: Path, said: Said) -> None:
     run = shutil.copytree(tuned, place / "none")
     events = read_events(run)
@@ -255,6 +256,7 @@ def test_a_run_that_has_just_been_made_is_not_locked_under_its_writer(place: Pat
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+@pytest.mark.slow
 def test_report_without_a_run_shows_the_latest(tuned, other, place, capsys) -> None:
     assert refused(capsys, "report") == (
         1, "there is no run in autocap-runs; pass a run directory, or make one with `autocap run -- CMD …`"

@@ -330,6 +330,7 @@ def test_a_run_records_what_was_taken(cli: Cli, here: Here) -> None:
     assert "observe yes, wait 9 from ./autocap.toml" in (cli.folder / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_no_variable_means_two_things_and_every_one_is_known_and_explained() -> None:
     of_options = {
         settings.variable(command, keyword) for command in settings.commands() for keyword in settings.options(command)
@@ -412,6 +413,7 @@ def test_a_file_that_cannot_be_used_is_said_before_the_job_starts(cli: Cli, here
     assert not (cli.folder / "autocap-runs").exists()
 
 
+@pytest.mark.slow
 def test_a_job_runs_as_it_would_while_a_source_fails(cli: Cli, here: Here) -> None:
     (cli.folder / "rows.csv").write_text(ROWS)
     (cli.folder / "job.py").write_text(JOB)

@@ -37,6 +37,7 @@ def closed(cli: Cli, closing: str, *words: str) -> subprocess.CompletedProcess[b
     return subprocess.run(argv, cwd=cli.folder, env=cli.env, input=b"", capture_output=True, timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closing", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_with_closed_streams_a_job_is_tuned_as_ever_and_its_status_is_given(cli: Cli, closing: str) -> None:
     job = "for fd in 0 1 2; do name=$(readlink /proc/$$/fd/$fd); echo $name >> fds; done"
@@ -53,6 +54,7 @@ def test_with_closed_streams_a_job_is_tuned_as_ever_and_its_status_is_given(cli:
         assert json.loads(done.stdout.splitlines()[-1])["ended_because"] == "the job ended"
 
 
+@pytest.mark.slow
 def test_a_sweep_with_all_streams_closed_is_done(cli: Cli) -> None:
     options = ("--caps", "200", "--repeats", "1", "--no-warm-up", "--cool-down", "0", "--out", "run")
     done = closed(cli, "<&- >&- 2>&-", "sweep", *EMULATED, *options, "--", "true")
@@ -60,6 +62,7 @@ def test_a_sweep_with_all_streams_closed_is_done(cli: Cli) -> None:
     assert cli.events("run_ended")
 
 
+@pytest.mark.slow
 def test_attaching_with_all_streams_closed_goes_on_to_the_end_of_the_job(cli: Cli) -> None:
     job = subprocess.Popen([sys.executable, str(cli.job), "60"], cwd=cli.folder, stdout=subprocess.DEVNULL)
     attach = subprocess.Popen(
@@ -79,6 +82,7 @@ def test_attaching_with_all_streams_closed_goes_on_to_the_end_of_the_job(cli: Cl
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_script_with_all_streams_closed_is_tuned(cli: Cli) -> None:
     script = (
         "import autocap, time\n"
@@ -118,6 +122,7 @@ def test_a_full_disk_is_one_sentence_and_status_1_and_no_matter_for_what_is_only
     assert (status, said.startswith(NO_SPACE)) == ((1, True) if full == "out" else (0, False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("to", "words", "status", "said"),
     [
@@ -148,6 +153,7 @@ def unread_pipe() -> Iterator[int]:
     os.close(writing)
 
 
+@pytest.mark.slow
 def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its_job(cli: Cli) -> None:
     script = "trap 'exit 7' TERM; touch ready; while :; do sleep 0.05; done"
     with unread_pipe() as pipe:
@@ -166,6 +172,7 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_nobody_reads_stdout_either_and_a_signal_ends_the_wait_for_it(cli: Cli) -> None:
     with unread_pipe() as pipe:
         run = warm.start(

@@ -29,6 +29,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sudo", [{}, pytest.param(SUDO, marks=needs_root)], ids=["as a user", "under sudo"])
 def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore_which_says_so(
     folder: Path, sudo: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

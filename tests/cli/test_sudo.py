@@ -122,6 +122,7 @@ def sudo(machine: Machine) -> Sudo:
     return Sudo(machine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status"),
     [
@@ -158,6 +159,7 @@ def test_nothing_of_roots_is_read_or_written(machine: Machine, sudo: Sudo, words
     assert not (machine.home / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine, sudo: Sudo) -> None:
     folder = machine.a_run()
     links = {"report.html", "half-written.tmp", "timeline.svg", "result.json"}
@@ -169,6 +171,7 @@ def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine
     assert {path.lstat().st_uid for path in folder.iterdir() if not path.is_symlink()} == {USER.uid}
 
 
+@pytest.mark.slow
 def test_reports_and_periods_work_for_a_user_who_may_not_read_the_installation(machine: Machine) -> None:
     folder = machine.a_run()
     private, installed = machine.root / "private", machine.root / "private" / "installed"
@@ -187,6 +190,7 @@ def test_reports_and_periods_work_for_a_user_who_may_not_read_the_installation(m
     assert page.stat().st_uid == USER.uid
 
 
+@pytest.mark.slow
 def test_a_session_is_the_users_but_for_the_limits(machine: Machine) -> None:
     device = file_device.make(machine.root).uuid
     looks = 'echo $$; id -u; id -g; echo "$HOME $USER"; cat /proc/$PPID/status'
@@ -236,6 +240,7 @@ def require_rights(pid: int, uid: int = USER.uid, gid: int = USER.gid) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["", "autocap", "autocap/cli/session.py"])
 def test_an_installation_that_is_not_for_the_user_is_said(machine: Machine, closed: str) -> None:
     folder, installed = machine.a_run(), machine.root / "installed"
@@ -249,6 +254,7 @@ def test_an_installation_that_is_not_for_the_user_is_said(machine: Machine, clos
     assert f"they may not read {installed / closed}; let them with `chmod -R go+rX" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "attach", "sweep"])
 def test_a_keeper_and_its_watchdog_alone_have_roots_rights(machine: Machine, command: str) -> None:
     device = file_device.make(machine.root).uuid
@@ -282,6 +288,7 @@ def test_a_keeper_and_its_watchdog_alone_have_roots_rights(machine: Machine, com
     eventually(lambda: not any("autocap.limits" in word for words in processes_of(machine).values() for word in words))
 
 
+@pytest.mark.slow
 def test_a_budget_is_the_users_as_well_and_a_killed_manager_is_followed(machine: Machine) -> None:
     with SudoScene(machine.root / "scene", 300) as scene:
         scene.env["MARK"] = str(machine.root)
@@ -304,6 +311,7 @@ def test_a_budget_is_the_users_as_well_and_a_killed_manager_is_followed(machine:
             budget.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("progress", "look"),
     [("steps", 'stat -c %u "$AUTOCAP_STEP_MAP"'), ("regex:^step", "echo > /dev/stdout && stat -L -c %u /proc/$$/fd/1")],
@@ -314,6 +322,7 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
     assert (machine.home / "seen").stat().st_uid == USER.uid
 
 
+@pytest.mark.slow
 def test_the_job_has_no_descriptor_of_autocaps(machine: Machine, sudo: Sudo) -> None:
     done = sudo("run", "--device", "emulated", "--", "sh", "-c", "exec ls -l /proc/self/fd > seen")
     assert done.returncode == 0, done.stderr
@@ -322,6 +331,7 @@ def test_the_job_has_no_descriptor_of_autocaps(machine: Machine, sudo: Sudo) -> 
     assert [where for where in beyond if not where.startswith(("/proc/", "pipe:"))] == []  # the listing's, and given
 
 
+@pytest.mark.slow
 def test_a_meter_and_a_strategy_of_the_users_are_no_root(machine: Machine, sudo: Sudo) -> None:
     (machine.home / "mine.py").write_text(
         "import os\nfrom autocap.strategies.linear import Linear\n"
@@ -336,6 +346,7 @@ def test_a_meter_and_a_strategy_of_the_users_are_no_root(machine: Machine, sudo:
     assert (machine.home / "loaded").read_text() == str((USER.uid,) * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
     machine: Machine, sudo: Sudo, monkeypatch: pytest.MonkeyPatch, command: str
@@ -362,6 +373,7 @@ def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
     assert json.loads((machine.home / "out" / "result.json").read_text())["warnings"] == []
 
 
+@pytest.mark.slow
 def test_settings_are_read_as_the_user_from_files_of_theirs_or_roots_alone(machine: Machine, sudo: Sudo) -> None:
     here = machine.home / "autocap.toml"
     words = ("run", "--device", "emulated", "--", "true")
@@ -394,6 +406,7 @@ def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, s
     assert machine.untouched()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ipmitool") is not None, reason="there is one, and it would be asked")
 def test_root_starts_no_ipmitool_of_the_callers_path(machine: Machine, sudo: Sudo) -> None:
     program = machine.home / "ipmitool"

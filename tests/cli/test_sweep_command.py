@@ -37,6 +37,7 @@ def rows(cli: Cli) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_cap_costs(naps: Cli, here: Here) -> None:
     done = naps(*SWEEP, "--gpus", "0", "--caps", "120,200", "--repeats", "2", "--json", "--", *NAP)
     assert done.returncode == 0, done.stderr
@@ -67,6 +68,7 @@ def test_a_command_that_is_not_there_is_no_sweep(cli: Cli, here: Here) -> None:
     assert not (cli.folder / "autocap-runs").exists()
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli, here: Here) -> None:
     (naps.folder / "end").write_text("exit 3")
     done = here(*SWEEP, "--caps", "200", "--no-warm-up", "--", *NAP)
@@ -78,6 +80,7 @@ def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time
     assert naps.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_again(naps: Cli, here: Here) -> None:
     options = ("--caps", "200", "--repeats", "1", "--", *NAP)
     (naps.folder / "end").write_text("[ $(wc -l < ran) -lt 3 ]")
@@ -92,6 +95,7 @@ def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_a
     assert "run directory run holds a run already" in complete.stderr
 
 
+@pytest.mark.slow
 def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: Cli, here: Here) -> None:
     (naps.folder / "end").write_text("exit 1")
     here(*SWEEP, "--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)
@@ -117,6 +121,7 @@ def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli
     assert ended["finished"]["trouble"] == f"{signum.name} was passed on to it"
 
 
+@pytest.mark.slow
 def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
     sweep = naps.start(*SWEEP, "--caps", "200", "--cool-down", "60", "--", *NAP)
     eventually(lambda: naps.events("sweep_run_ended"))
@@ -126,6 +131,7 @@ def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
     assert "SIGTERM ended the sweep; runs left: 6" in (naps.folder / "err").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> None:
     options = ("--caps", "200", "--repeats", "1", "--", *NAP)
     sweep = naps.start(*SWEEP, *options)
@@ -143,6 +149,7 @@ def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> No
     assert naps.leftovers() == []
 
 
+@pytest.mark.slow
 def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> None:
     done = naps(*SWEEP, "--cap-step", "80", "--repeats", "1", "--", *NAP, AUTOCAP_OBSERVE="1")
     require_said(done, 0, "260 W, 180 W, 100 W; no cap is set")
@@ -151,11 +158,13 @@ def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> N
     assert not naps.state.exists()
 
 
+@pytest.mark.slow
 def test_a_run_too_short_for_a_power_reading_does_not_count(here: Here) -> None:
     done = here(*SWEEP, "--caps", "200", "--", "true")
     require_said(done, 1, "no power was read while it ran")
 
 
+@pytest.mark.slow
 def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: Here) -> None:
     (naps.folder / "nap").write_text("5")
     sweep = naps.start(*SWEEP, "--caps", "200", "--", *NAP)
@@ -167,6 +176,7 @@ def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: He
     assert "run is being written by another autocap" in second.stderr
 
 
+@pytest.mark.slow
 def test_each_set_of_gpus_is_shown_to_the_command_by_uuid_capped_and_put_back(tmp_path: Path) -> None:
     made = machine("quadro-rtx-6000/resnet50", gpus=2, arrivals_mw=[250_000, 240_000])
     node = Node(tmp_path, made)

@@ -22,6 +22,7 @@ def metered(naps: Cli) -> Cli:
     return naps
 
 
+@pytest.mark.slow
 def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--cool-down", "0.6", "--standard-idle", "300")
     done = metered(*SWEEP, *BY_METER, *options, "--json", "--", *NAP)
@@ -48,6 +49,7 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert "t rest the node draws 700 W" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
+@pytest.mark.slow
 def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(metered, here) -> None:
     (metered.folder / "watts").write_text("5\n")  # an idle GPU draws 20
     (metered.folder / "end").write_text("if [ $(wc -l < ran) = 2 ]; then touch dead; sleep 0.2; fi")
@@ -74,6 +76,7 @@ def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here:
     assert not (cli.folder / "autocap-runs").exists()
 
 
+@pytest.mark.slow
 def test_the_gpus_are_read_between_the_runs_where_the_source_is_of_the_rest_alone(tmp_path: Path) -> None:
     node = Node(tmp_path, machine("quadro-rtx-6000/resnet50", gpus=1))
     try:

@@ -52,6 +52,7 @@ def hold(node: Node) -> warm.WarmProcess:
     return node.jobs[-1]
 
 
+@pytest.mark.slow
 def test_a_sweep_sets_its_caps_through_zeusd_and_says_so(node, zeusd) -> None:
     with serving(zeusd, node.folder / "zeusd.sock"):
         done = node(

@@ -99,6 +99,7 @@ def test_a_trial_begins_only_with_what_it_will_cost_in_hand_with_its_error() -> 
     assert budget.needed_s(220.0) < before, "of that cap alone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["quadro-rtx-6000/resnet50", "tesla-v100/vgg19"])
 @pytest.mark.parametrize("iterations", [150, 400])
 def test_a_whole_job_is_no_slower_than_allowed_wherever_it_ends(name: str, iterations: int) -> None:

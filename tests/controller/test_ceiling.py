@@ -54,6 +54,7 @@ DROPS: list[Grants] = [
 WITHIN_10_PCT = Metric(name="energy", max_slowdown=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grants", DROPS)
 @pytest.mark.parametrize(("strategy", "metric"), [("model", EDP), ("golden", WITHIN_10_PCT)])
 def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(grants, metric, strategy) -> None:
@@ -68,6 +69,7 @@ def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sa
     assert not [text for text in warnings(outcome) if "ended" in text]
 
 
+@pytest.mark.slow
 def test_a_fixed_cap_above_the_ceiling_is_tried_as_far_as_there_is_room_and_as_asked_for_once_there_is() -> None:
     config, grants = TuneConfig(metric=EDP), [(0.0, 150.0), (60.0, 200.0), (120.0, None)]
     job = SimulatedJob(profile=RESNET50)
@@ -77,6 +79,7 @@ def test_a_fixed_cap_above_the_ceiling_is_tried_as_far_as_there_is_room_and_as_a
     assert not [text for text in warnings(outcome) if "ended" in text or "strategy" in text]
 
 
+@pytest.mark.slow
 def test_what_is_held_moves_along_the_curve_without_another_search_and_back() -> None:
     grants = [(150.0, 140.0), (200.0, 110.0), (250.0, 200.0)]
     outcome = under(grants, end_s=255.0)
@@ -88,6 +91,7 @@ def test_what_is_held_moves_along_the_curve_without_another_search_and_back() ->
     assert not [event for event in announced(outcome, events.TrialStarted) if event.t_s > 150]
 
 
+@pytest.mark.slow
 def test_what_is_held_below_is_measured_meanwhile_and_tells_the_slowdown() -> None:
     outcome = under([(150.0, 110.0)])
     (event,) = announced(outcome, events.HeldMeasured)
@@ -95,12 +99,14 @@ def test_what_is_held_below_is_measured_meanwhile_and_tells_the_slowdown() -> No
     assert event.measurement.period_s == pytest.approx(RESNET50.time_s(110.0), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_metric_that_wants_less_than_the_ceiling_stays_where_it_is_best() -> None:
     free, bound = (under(grants, Metric(name="energy"), end_s=200.0) for grants in ([], [(150.0, 200.0)]))
     assert bound.final_cap_w == free.final_cap_w < 200
     assert caps_set(bound) == caps_set(free)
 
 
+@pytest.mark.slow
 def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None:
     outcome = under([(10.0, 150.0)], end_s=150.0)
     cut, *trials = outcome.trials
@@ -114,6 +120,7 @@ def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None
     assert states(outcome).count(State.BASELINE) == 1
 
 
+@pytest.mark.slow
 def test_a_trial_of_a_ceiling_that_rises_ends_as_it_costs_time_from_then_on() -> None:
     outcome = under([(10.0, 110.0), (20.0, 200.0)], end_s=30.0)
     first, lower, *_ = (event.trial for event in outcome.trials)
@@ -122,6 +129,7 @@ def test_a_trial_of_a_ceiling_that_rises_ends_as_it_costs_time_from_then_on() ->
     assert held_at(outcome, 21.0) > 110
 
 
+@pytest.mark.slow
 def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> None:
     outcome = under([(10.0, 150.0), (150.0, None)], end_s=250.0)
     decided = announced(outcome, events.Decided)
@@ -130,6 +138,7 @@ def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> N
     assert states(outcome).count(State.BASELINE) == 1  # kept from before
 
 
+@pytest.mark.slow
 def test_a_baseline_under_the_ceiling_is_that_of_the_ceiling_until_there_is_room() -> None:
     outcome = under([(0.0, 160.0), (200.0, 200.0), (260.0, None)], end_s=400.0)
     baselines = announced(outcome, events.BaselineMeasured)
@@ -142,6 +151,7 @@ def test_a_baseline_under_the_ceiling_is_that_of_the_ceiling_until_there_is_room
     assert outcome.final_cap_w < 200
 
 
+@pytest.mark.slow
 def test_caps_per_gpu_are_lowered_together_and_come_back() -> None:
     node = SimulatedNode(gpus=2, efficiency_spread=0.05)
     config = TuneConfig(metric=Metric(name="energy"), per_gpu=True)
@@ -155,12 +165,14 @@ def test_caps_per_gpu_are_lowered_together_and_come_back() -> None:
     assert list(at.values())[-1] == decided.setting
 
 
+@pytest.mark.slow
 def test_with_a_limit_on_slowdown_the_highest_cap_holds_where_none_below_the_ceiling_is_within_it() -> None:
     outcome = under([(200.0, 130.0)], Metric(name="energy", max_slowdown=0.05), end_s=205.0)
     assert held_at(outcome, 199.0) > 130
     assert held_at(outcome, 201.0) == 130.0
 
 
+@pytest.mark.slow
 def test_a_long_pause_of_the_job_lifts_its_limits_no_higher_than_the_ceiling() -> None:
     job = SimulatedJob(profile=RESNET50, episodes=(Episode(every=60, duration_s=40.0, once=True),))
     outcome = tune(job, TuneConfig(metric=EDP), "model", grants=[(5.0, 150.0), (50.0, 140.0)], end_s=200.0)
@@ -257,6 +269,7 @@ def test_a_trial_that_a_ceiling_has_cut_short_may_be_recommended_once_that_is_go
     assert search.recommend() == 200.0
 
 
+@pytest.mark.slow
 def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> None:
     """Each cap is worse than the baseline, which may not hold any more, and the best one is the ceiling itself."""
     job, config = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3")), TuneConfig(metric=EDP)
@@ -267,6 +280,7 @@ def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> N
     assert held_at(outcome, 70.0) == held_at(outcome, 129.0) == 125.0
 
 
+@pytest.mark.slow
 def test_where_a_ceiling_rises_what_is_best_below_the_new_one_is_held() -> None:
     outcome = under([(10.0, 120.0), (120.0, 220.0)], end_s=300.0)
     assert held_at(outcome, 119.0) == 120.0
@@ -274,6 +288,7 @@ def test_where_a_ceiling_rises_what_is_best_below_the_new_one_is_held() -> None:
     assert not [text for text in warnings(outcome) if "ended" in text]
 
 
+@pytest.mark.slow
 def test_where_the_ceiling_is_slower_than_allowed_it_is_held_and_nothing_below_is_tried() -> None:
     outcome = under([(60.0, 110.0)], Metric(name="energy", max_slowdown=0.05), end_s=150.0)
     assert held_at(outcome, 149.0) == 110.0

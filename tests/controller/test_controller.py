@@ -24,6 +24,7 @@ RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
 
 
+@pytest.mark.slow
 def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDS), "golden")
     before_it_holds = [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
@@ -33,6 +34,7 @@ def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
     assert caps_set(outcome)[-1] == outcome.final_cap_w
 
 
+@pytest.mark.slow
 def test_the_baseline_and_the_trials_are_what_the_profile_says() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", stop_when_held=True)
     measured = [event.measurement for event in announced(outcome, events.BaselineMeasured)]
@@ -55,6 +57,7 @@ def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() ->
     assert not caps_set(outcome) or caps_set(outcome)[-1] == 260.0
 
 
+@pytest.mark.slow
 def test_a_limit_below_the_default_is_the_baseline_and_the_top_of_the_search() -> None:
     job, node = SimulatedJob(profile=RESNET50), SimulatedNode(limit_w=220.0)
     outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)
@@ -63,6 +66,7 @@ def test_a_limit_below_the_default_is_the_baseline_and_the_top_of_the_search() -
     assert max(caps_set(outcome)) <= 220.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "seed"), [("golden", 0), ("golden", 1), ("golden", 2), ("linear", 0)])
 def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> None:
     metric = Metric(name="energy", max_slowdown=0.05)
@@ -75,6 +79,7 @@ def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> Non
     assert all(trial.state is TrialState.PRUNED for trial in too_slow)
 
 
+@pytest.mark.slow
 def test_one_common_cap_serves_all_gpus_of_a_job() -> None:
     job, node = SimulatedJob(profile=RESNET50), SimulatedNode(gpus=4)
     outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)

@@ -72,6 +72,7 @@ def worst_claim(outcome: Outcome) -> float:
     return max(true - claim for claim in [*claims, *(point.energy for point in summary.pareto)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["steps", "period"])
 @pytest.mark.parametrize("part", [2 / 3, 1 / 2])
 def test_a_part_of_an_iteration_taken_for_one_is_measured_again_and_does_not_count(kind: str, part: float) -> None:
@@ -91,6 +92,7 @@ def test_a_part_of_an_iteration_taken_for_one_is_measured_again_and_does_not_cou
     assert worst_claim(outcome) < 0.01
 
 
+@pytest.mark.slow
 def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_are_inferred() -> None:
     outcome = tuned(Miscounting("period", 180.0, 2.0), 160.0, 180.0, 240.0)
     assert "a multiple of an iteration may have been taken for one" in warnings(outcome)[0]
@@ -98,6 +100,7 @@ def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_ar
     assert outcome.final_cap_w == 160.0
 
 
+@pytest.mark.slow
 def test_of_two_trials_that_cannot_both_be_right_the_one_that_was_measured_once_goes() -> None:
     outcome = tuned(Miscounting("steps", 200.0, 1.5), 160.0, 200.0)
     (gone,) = announced(outcome, events.TrialWithdrawn)
@@ -115,6 +118,7 @@ def test_what_is_miscounted_every_time_is_not_believed_where_iterations_are_infe
     assert worst_claim(outcome) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["linear", "golden"])
 def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_goes_on(strategy: str) -> None:
     # Two thirds of the 1.8 times that an iteration takes at 100 W look like a fast and frugal cap.
@@ -128,6 +132,7 @@ def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_g
     assert worst_claim(outcome) < 0.01
 
 
+@pytest.mark.slow
 def test_the_report_says_in_a_sentence_what_does_not_count() -> None:
     outcome = tuned(Miscounting("period", 100.0, 2 / 3), 100.0, 130.0, 160.0, 220.0)
     log = [STARTED, *outcome.log.events]
@@ -141,6 +146,7 @@ def test_the_report_says_in_a_sentence_what_does_not_count() -> None:
     assert last.time_pct == pytest.approx(80.6, abs=2.0)
 
 
+@pytest.mark.slow
 def test_a_search_in_which_nothing_is_wrong_measures_nothing_twice() -> None:
     for strategy in ("golden", "model"):
         outcome = tuned(StepProgress("period"), strategy=strategy)

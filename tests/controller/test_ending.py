@@ -106,6 +106,7 @@ def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed() -> N
     assert re.search(r"so far (was|than) [12]\d\d W \(eds [+-]\d+ ± \d+ %\), not confirmed", decided.reason)
 
 
+@pytest.mark.slow
 def test_where_the_end_is_known_trials_leave_time_for_a_confirmation() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.1)
     known, unknown = (tune(job, EDS, "model", earlier=earlier) for earlier in (before(240), WarmStartData()))
@@ -113,6 +114,7 @@ def test_where_the_end_is_known_trials_leave_time_for_a_confirmation() -> None:
     assert [one.confirmed for one in announced(unknown, events.Decided)] == [False]
 
 
+@pytest.mark.slow
 def test_a_job_of_two_minutes_whose_steps_scatter_has_a_best_cap_with_an_error_that_holds() -> None:
     """No window of it is ever exact, and each of the first ones would last a minute."""
     eds = Metric(name="eds", k=2.0)
@@ -127,12 +129,14 @@ def test_a_job_of_two_minutes_whose_steps_scatter_has_a_best_cap_with_an_error_t
     assert abs(said - true) < 2 * error
 
 
+@pytest.mark.slow
 def test_a_search_that_the_job_left_behind_has_its_best_cap_named() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1500, change=WorkloadChange(at=120, time=1.4))
     (decided,) = announced(tune(job, EDS, "linear", end_s=318.0), events.Decided)
     assert re.search(r"as it had changed; before that the best so far was \d+ W \(eds -\d+ ± \d+ %\)", decided.reason)
 
 
+@pytest.mark.slow
 def test_a_job_that_outlives_what_is_remembered_has_its_cap_confirmed_after_all() -> None:
     outcome = ran(600, before(SHORT))
     first, second = announced(outcome, events.Decided)[:2]
@@ -140,6 +144,7 @@ def test_a_job_that_outlives_what_is_remembered_has_its_cap_confirmed_after_all(
     assert second.t_s < 150
 
 
+@pytest.mark.slow
 def test_a_job_that_is_longer_than_it_was_from_the_beginning_is_searched_as_any() -> None:
     (decided, *_) = announced(ran(600, before(5)), events.Decided)
     assert decided.confirmed

@@ -46,6 +46,7 @@ def search(metric: Metric, baseline: Measurement, told: StrategyLike | None = No
     return Search(lambda *_: told or Noting(), GRID, metric, baseline, 3.0)
 
 
+@pytest.mark.slow
 def test_a_card_that_warms_up_during_the_search_does_not_bend_the_curve() -> None:
     node = SimulatedNode(leakage=0.05)
     job = SimulatedJob(profile=RESNET50, jitter=0.0)
@@ -72,6 +73,7 @@ def test_a_strategy_is_told_of_every_trial_as_it_would_have_been_at_the_first_ba
     assert found.cost(measurement(energy_j=78.0, period_s=0.6)).value == pytest.approx(0.75)
 
 
+@pytest.mark.slow
 def test_a_workload_that_changes_during_the_search_is_searched_anew() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1500, change=WorkloadChange(at=120, time=1.4))
     outcome = tune(job, TuneConfig(metric=EDS), "linear", stop_when_held=True)
@@ -98,6 +100,7 @@ def test_after_a_cap_that_was_too_slow_the_best_of_those_above_it_follows() -> N
     assert found.runner_up({230.0}) is None
 
 
+@pytest.mark.slow
 def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     node = SimulatedNode(silent=(Spell(start_s=14.0, end_s=90.0),))
     job = SimulatedJob(profile=RESNET50, iterations=1200, jitter=0.03)
@@ -106,6 +109,7 @@ def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     assert outcome.decided.confirmed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("iterations", "tried"), [(90, False), (4000, True)])
 def test_the_length_of_the_job_decides_whether_it_is_tuned(iterations: int, tried: bool) -> None:
     job = SimulatedJob(profile=RESNET50, iterations=iterations)
@@ -269,6 +273,7 @@ def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> 
     assert [one.trial.setting for one in outcome.trials] == [180.0, 180.0, 130.0], "what the confirmation showed counts"
 
 
+@pytest.mark.slow
 def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     """Other work holds the job up while the baseline is measured again, and is gone when it is looked at once more."""
     burst = WorkloadChange(at=417, until=437, time=1.5, power=0.8)
@@ -279,6 +284,7 @@ def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     assert outcome.decided.setting == 125.0
 
 
+@pytest.mark.slow
 def test_a_workload_that_did_change_is_searched_anew_after_a_second_look() -> None:
     change = WorkloadChange(at=417, time=1.5, power=0.8)
     job = SimulatedJob(profile=RESNET50, jitter=0.01, change=change)
@@ -287,6 +293,7 @@ def test_a_workload_that_did_change_is_searched_anew_after_a_second_look() -> No
     assert [text for text in warnings(outcome) if text.startswith("tuning anew: at the limit found on arrival")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["linear", "golden"])
 def test_no_trial_fails_for_want_of_savings(strategy: str) -> None:
     """The job has lost time while it warmed up, and its steps scatter by a fifth."""

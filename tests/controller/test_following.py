@@ -83,6 +83,7 @@ def day() -> Outcome:
     return followed([*prices(*VALUES), *unknown], intervals=len(VALUES) + 2)
 
 
+@pytest.mark.slow
 def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(day) -> None:
     caps_w = ends_w(day, len(VALUES))
     assert max(caps_w[1], caps_w[3]) < min(caps_w[2], caps_w[4])
@@ -117,6 +118,7 @@ def test_where_no_value_is_known_any_more_the_caps_go_by_the_mean_of_what_was_an
     assert caps_w[1] < caps_w[-2] == caps_w[-1] < caps_w[4]
 
 
+@pytest.mark.slow
 def test_samples_may_be_left_out_for_some_seconds_at_a_held_cap_unless_a_value_is_followed() -> None:
     plain = steady([], Metric(name="energy"))
     assert [state for state, is_steady in plain if is_steady][-100:] == [State.HOLDING] * 100
@@ -126,6 +128,7 @@ def test_samples_may_be_left_out_for_some_seconds_at_a_held_cap_unless_a_value_i
     assert not any(is_steady for _, is_steady in there)
 
 
+@pytest.mark.slow
 def test_a_metric_without_a_source_only_tells_the_values() -> None:
     outcome = followed(prices(0.45, 0.15), Metric(name="energy"), intervals=1.1)
     plain = followed([], Metric(name="energy"), intervals=1.1)
@@ -134,6 +137,7 @@ def test_a_metric_without_a_source_only_tells_the_values() -> None:
     assert told == [event for event in plain.log.events if not isinstance(event, said)]
 
 
+@pytest.mark.slow
 def test_a_slowdown_that_is_allowed_over_the_whole_job_is_saved_up_before_it_is_spent() -> None:
     metric = Metric(name="carbon", moving=True, max_slowdown=0.03)
     outcome = followed(prices(300, 100, 450, 100, 450, 450, kind=CARBON), metric, intervals=6)
@@ -144,6 +148,7 @@ def test_a_slowdown_that_is_allowed_over_the_whole_job_is_saved_up_before_it_is_
     assert caps_w[4] < min(caps_w[1], caps_w[3])
 
 
+@pytest.mark.slow
 def test_a_job_is_done_in_time_and_uses_the_time_where_energy_is_cheap() -> None:
     values = (0.3, 0.45, 0.15, 0.45, 0.15, 0.15)
     iterations = round(5.4 * INTERVAL_S / VGG19.time_s(FOUND_W))
@@ -169,6 +174,7 @@ def fickle(request: pytest.FixtureRequest) -> tuple[float, Outcome]:
     return step_s, followed(told, intervals=600 / INTERVAL_S)
 
 
+@pytest.mark.slow
 def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[float, Outcome]) -> None:
     step_s, outcome = fickle
     found = books(outcome.log.events, NO_RATES, COST, None, [], [])
@@ -193,6 +199,7 @@ def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_
     assert len({(one.t_s - LATE_S) // step_s for one in moves}) == len(moves)
 
 
+@pytest.mark.slow
 def test_a_confirmation_stops_where_the_value_wants_another_cap_and_goes_on_with_what_it_has() -> None:
     day = followed(prices(0.3, 0.3, 0.45, -0.2, 0.45, 0.45), intervals=6)
     at_s = 3 * INTERVAL_S
@@ -201,6 +208,7 @@ def test_a_confirmation_stops_where_the_value_wants_another_cap_and_goes_on_with
     assert all(not at_s < one.t_s < at_s + INTERVAL_S for one in confirming)
 
 
+@pytest.mark.slow
 def test_a_second_valley_of_the_curve_is_found_by_a_look_at_what_nobody_has_tried() -> None:
     values = swinging(4, 0.5)
     job = Job(TwoValleys(profiles.load("tesla-v100/resnet152"), 210.0), 0.1, 30)

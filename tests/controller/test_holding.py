@@ -57,6 +57,7 @@ def test_a_change_of_a_tenth_is_noticed_within_60_iterations(change: float, quan
     assert late <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter", [0.01, 0.05, 0.1])
 def test_noise_and_a_warming_card_are_no_change(jitter: float) -> None:
     warming = 1 + 0.02 * (1 - np.exp(-np.arange(4000) / 400))
@@ -82,6 +83,7 @@ def starved(factor: float, seed: int, *, counts: bool) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [True, False])
 def test_starvation_alone_is_no_change_of_the_workload(counts: bool) -> None:
     assert [starved(1.0, seed, counts=counts) for seed in range(4)] == [None] * 4
@@ -93,6 +95,7 @@ def test_a_change_is_noticed_by_the_iterations_own_time_however_late_the_samples
         assert 1000 < noticed <= 1060
 
 
+@pytest.mark.slow
 def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1100, change=WorkloadChange(at=500, time=1.3))
     outcome = tune(job, TuneConfig(metric=EDS), "golden")
@@ -110,6 +113,7 @@ def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
     assert measured.period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=700, change=WorkloadChange(at=500, time=1.3))
     outcome = tune(job, TuneConfig(metric=EDS, retune="never"), "golden")
@@ -128,6 +132,7 @@ def test_time_and_a_request_are_reasons_too() -> None:
     assert hold.why_anew(sample) == "it was asked for"
 
 
+@pytest.mark.slow
 def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=5600), TuneConfig(metric=EDS), "golden")
     decided = announced(outcome, events.Decided)

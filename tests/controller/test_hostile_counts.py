@@ -107,6 +107,7 @@ class SparingCounter:
         return read
 
 
+@pytest.mark.slow
 def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_again_in_it() -> None:
     counter = SparingCounter()
     job = SimulatedJob(profile=RESNET50, iterations=3600)
@@ -119,6 +120,7 @@ def test_a_hold_looks_like_no_pause_and_no_change_and_the_baseline_is_measured_a
     assert len({event.setting for event in decided}) == 1
 
 
+@pytest.mark.slow
 def test_a_changed_workload_is_noticed_all_the_same() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1400, change=WorkloadChange(at=600, time=1.3))
     counted = {"progress": StepProgress("calls", "call"), "counter": SparingCounter()}

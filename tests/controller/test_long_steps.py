@@ -38,6 +38,7 @@ def tuned(of: SimulatedJob, config: TuneConfig, **settings: object) -> Outcome:
     return tune(of, config, "model", node=SLOW_NODE, stop_when_held=True, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_s", [7.0, 60.0])
 def test_a_job_of_long_steps_is_tuned_like_any_other(step_s: float) -> None:
     outcome = tuned(job(step_s), TuneConfig(metric=EDS))
@@ -48,6 +49,7 @@ def test_a_job_of_long_steps_is_tuned_like_any_other(step_s: float) -> None:
     assert outcome.wall_s < 13 * 11 * step_s + 600
 
 
+@pytest.mark.slow
 def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
     outcome = tuned(job(20.0, jitter=0.0), TuneConfig(metric=EDS))
     said = (
@@ -59,6 +61,7 @@ def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
     assert kinds.index(events.Warned) < kinds.index(events.TrialStarted)
 
 
+@pytest.mark.slow
 def test_what_a_cap_per_gpu_takes_is_said_with_it_where_there_are_several() -> None:
     config, several = TuneConfig(metric=EDS, per_gpu=True), replace(SLOW_NODE, gpus=2)
     for node, more in ((several, "; a cap per GPU takes about 97 min more, 6.3 h at most"), (SLOW_NODE, "")):
@@ -91,11 +94,13 @@ def test_a_search_that_would_outlast_the_job_is_not_begun_and_says_why() -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_long_job_is_searched_where_its_length_is_known() -> None:
     outcome = tuned(job(8.0, iterations=200), TuneConfig(metric=EDS, iterations=200))
     assert outcome.decided.confirmed
 
 
+@pytest.mark.slow
 def test_no_more_is_waited_for_steadiness_than_a_job_of_such_steps_needs() -> None:
     stalling = job(30.0, stall_chance=1.0, stall_s=30.0)
     outcome = tune(stalling, TuneConfig(metric=EDS), "model", node=SLOW_NODE, end_s=1e3)
@@ -104,6 +109,7 @@ def test_no_more_is_waited_for_steadiness_than_a_job_of_such_steps_needs() -> No
     assert 8 * 30.0 < entered[1] < ends_s[0] + 16 * float(np.diff(ends_s).mean())  # as stalls make them
 
 
+@pytest.mark.slow
 def test_a_first_step_that_takes_longer_than_the_wait_is_waited_for_while_the_device_computes() -> None:
     slow_start = job(10.0, start_s=40.0, warm_up_iterations=4, warm_up_factor=10.0)
     outcome = tuned(slow_start, TuneConfig(metric=EDS, wait_s=60.0))
@@ -111,6 +117,7 @@ def test_a_first_step_that_takes_longer_than_the_wait_is_waited_for_while_the_de
     assert outcome.decided.confirmed
 
 
+@pytest.mark.slow
 def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
     outcome = tuned(job(1000.0), TuneConfig(metric=EDS, wait_s=60.0))
     assert states(outcome) == [State.WAITING, State.DONE]
@@ -119,6 +126,7 @@ def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
     assert warnings(outcome)[0].startswith(said)
 
 
+@pytest.mark.slow
 def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
     episodes = (Episode(every=40, duration_s=150.0, power=0.3),)
     outcome = tuned(job(15.0, episodes=episodes), TuneConfig(metric=EDS))
@@ -129,6 +137,7 @@ def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
 BRISK_NODE = SimulatedNode(sensor=SensorModel(update_s=0.25, window_s=0.1))
 
 
+@pytest.mark.slow
 def test_attach_waits_for_a_long_cycle_that_shows_and_says_how_long() -> None:
     progress = BestProgress(PeriodProgress(BRISK_NODE.sensor.info()), SpeedProgress(), PERIOD_WITHIN_SECONDS)  # type: ignore[union-attr]
     config = TuneConfig(metric=EDS, wait_s=60.0)
@@ -152,6 +161,7 @@ class Periodic(SpeedProgress):
     kind, confidence = "period", "high"
 
 
+@pytest.mark.slow
 def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew() -> None:
     progress = BestProgress(StepProgress(), Periodic(), within_s=5.0, late=True)
     outcome = tuned(job(10.0), TuneConfig(metric=EDS), progress=progress)
@@ -194,6 +204,7 @@ def measured_pauses(outcome: Outcome, state: State) -> list[tuple[float, float]]
 
 # Iterations 12 to 40 fall into the trials of this job, 52 and 64 into the windows that confirm the cap. What the job
 # draws meanwhile: as little as an idle card, or as much as in a validation pass.
+@pytest.mark.slow
 @pytest.mark.parametrize(("iteration", "power"), [(12, 0.0), (25, 0.9), (40, 0.0), (52, 0.0), (64, 0.9)])
 def test_a_pause_in_a_search_has_the_arrival_limit_within_six_seconds_and_the_cap_again_after_it(
     iteration: int, power: float
@@ -215,6 +226,7 @@ def test_a_short_pause_leaves_the_cap_on_trial_where_it_is() -> None:
     assert not [event for event in announced(outcome, events.CapSet) if began_s <= event.t_s <= ended_s]
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_without_a_word_leaves_no_cap_on_trial() -> None:
     job = SimulatedJob(profile=HALF_A_SECOND, episodes=(pause(25, duration_s=1e6),))
     outcome = tune(job, TuneConfig(metric=EDS), "model", end_s=900.0)
@@ -227,6 +239,7 @@ def test_a_held_cap_stays_in_a_pause() -> None:
     assert held_at(outcome, began_s + 30.0) == held_at(outcome, ended_s) == outcome.final_cap_w < ARRIVAL_W
 
 
+@pytest.mark.slow
 def test_a_held_cap_that_is_only_checked_stays_in_a_pause() -> None:
     plain = with_pauses(iterations=2500)
     checked_s = [event.t_s for event in announced(plain, events.StateEntered) if event.state is State.CONFIRMING][-1]
@@ -238,6 +251,7 @@ def test_a_held_cap_that_is_only_checked_stays_in_a_pause() -> None:
     assert held_at(outcome, began_s + 20.0) == held_at(outcome, ended_s) == plain.final_cap_w < ARRIVAL_W
 
 
+@pytest.mark.slow
 def test_validation_passes_every_few_seconds_are_not_slowed_and_the_search_ends_all_the_same() -> None:
     outcome = with_pauses(Episode(every=20, duration_s=20.0, power=0.9), iterations=600)
     searched = measured_pauses(outcome, State.SEARCHING) + measured_pauses(outcome, State.CONFIRMING)

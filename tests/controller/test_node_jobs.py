@@ -56,6 +56,7 @@ def node_w(cap_w: float) -> float:
     return PROFILE.power_w(cap_w) + REST_W
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "meter",
     [metered(), metered(2.0), lambda device, clock: ConstantPower(REST_W, clock)],
@@ -70,6 +71,7 @@ def test_the_node_and_the_gpus_are_measured_as_they_are(meter: Callable[[Simulat
         assert one.gpu.power_w == pytest.approx(PROFILE.power_w(one.setting[0]), rel=0.02)
 
 
+@pytest.mark.slow
 def test_what_burns_around_the_gpu_asks_for_a_higher_cap() -> None:
     by_node = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=metered(), stop_when_held=True)
     by_gpu = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", stop_when_held=True)
@@ -79,6 +81,7 @@ def test_what_burns_around_the_gpu_asks_for_a_higher_cap() -> None:
     assert kept == pytest.approx(node_w(best_w) * PROFILE.time_s(best_w), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_meter_that_is_too_slow_for_a_trial_ends_with_the_reason() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=metered(20.0), end_s=600.0)
     assert measurements(outcome) == []
@@ -95,6 +98,7 @@ def test_a_gap_costs_a_trial_a_new_window_and_no_number() -> None:
         assert not (one.start_s < 40.0 and one.start_s + one.duration_s > 25.1)
 
 
+@pytest.mark.slow
 def test_a_meter_that_dies_ends_the_search_at_the_limit_found_on_arrival() -> None:
     job = SimulatedJob(profile=PROFILE, iterations=1000)
     outcome = tune(job, ENERGY, "model", meter=faulty(20.0))
@@ -106,6 +110,7 @@ def test_a_meter_that_dies_ends_the_search_at_the_limit_found_on_arrival() -> No
     assert tally.counted_s < 0.1 * tally.elapsed_s  # nothing is claimed of what was not read
 
 
+@pytest.mark.slow
 def test_a_meter_that_was_never_heard_is_named_as_the_reason() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE, iterations=400), ENERGY, "model", meter=faulty(0.0))
     assert warnings(outcome) == [

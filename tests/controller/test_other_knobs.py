@@ -102,6 +102,7 @@ def test_a_ceiling_in_watts_moves_no_other_knob() -> None:
     assert controller.settings == (EAGER,)
 
 
+@pytest.mark.slow
 def test_a_mode_follows_a_price() -> None:
     """Where energy is dear the one that saves it is held, where it costs next to nothing the fastest."""
     job = KnobJob(OF_MODES, MODES, ODD)

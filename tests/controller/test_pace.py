@@ -106,6 +106,7 @@ def test_samples_stay_in_step_with_the_counter_and_else_with_the_sensor() -> Non
         assert interval_s(moves_s, iteration_s=0.1) / moves_s == pytest.approx(by_sensor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter_s", [0.02, 0.1, 0.102])
 def test_windows_seen_less_often_show_the_same_within_the_errors_that_they_state(counter_s: float) -> None:
     seldom_s = interval_s(0.02, counter_s=counter_s)
@@ -119,6 +120,7 @@ def test_windows_seen_less_often_show_the_same_within_the_errors_that_they_state
         assert sparse.energy_rel_stderr < 0.01
 
 
+@pytest.mark.slow
 def test_a_faster_or_slower_job_of_short_steps_is_noticed_by_a_look_in_two_beats() -> None:
     """A look sees sixteen iterations: that they take longer is no pause."""
     for time in (1.15, 0.85):

@@ -54,6 +54,7 @@ def changed_while_held() -> Outcome:
     return play(replace(QUIET, iterations=2950, change=WorkloadChange(at=2700, time=1.3)))
 
 
+@pytest.mark.slow
 def test_cards_that_differ_save_energy_in_the_same_time() -> None:
     case = Case(metric="eds", seed=2, profile="quadro-rtx-6000/resnet50", gpus=4, spread=0.05, jitter=QUIET.jitter)
     outcome = tune(case.job, PER_GPU, "model", node=case.node, seed=case.seed, stop_when_held=True)
@@ -68,6 +69,7 @@ def test_cards_that_differ_save_energy_in_the_same_time() -> None:
     assert abs(saved.value - true) < 3 * saved.stderr + 1e-4
 
 
+@pytest.mark.slow
 def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> None:
     outcome = changed_while_held()
     end = announced(outcome, PerGpuDecided)[0]
@@ -82,6 +84,7 @@ def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> No
     assert next(event.setting for event in set_ if event.t_s > end.t_s) == end.setting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [{"min_cap_w": 165.0}, {"caps_w": (150.0, 165.0, 180.0)}])
 def test_no_cap_leaves_the_bounds_or_the_grid(bounds: dict[str, object]) -> None:
     outcome = play(config=replace(PER_GPU, **bounds))  # type: ignore[arg-type]  # one keyword at a time
@@ -90,6 +93,7 @@ def test_no_cap_leaves_the_bounds_or_the_grid(bounds: dict[str, object]) -> None
     assert max(tried_w, default=0.0) <= outcome.final_cap_w
 
 
+@pytest.mark.slow
 def test_on_cards_that_are_alike_the_common_cap_is_held() -> None:
     outcome = play(node=SimulatedNode(gpus=4))
     (end,) = announced(outcome, PerGpuDecided)
@@ -111,6 +115,7 @@ def test_without_being_asked_for_no_gpu_gets_a_cap_of_its_own() -> None:
     assert all(len(set(cap_w)) == 1 for cap_w in [event.setting for event in announced(outcome, events.CapSet)])
 
 
+@pytest.mark.slow
 def test_a_slowdown_limit_holds_for_caps_per_gpu_as_well() -> None:
     limited = replace(PER_GPU, metric=Metric(name="energy", max_slowdown=0.05))
     outcome = play(config=limited)
@@ -162,6 +167,7 @@ def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks:
     assert said.reason == "the slowdown that --max-slowdown allows so far is used up"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end_s", [70.0, 250.0])
 def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) -> None:
     outcome = play(end_s=end_s)
@@ -172,6 +178,7 @@ def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) 
     assert [outcome.device.limits().requested_w(uuid) for uuid in uuids] == [260.0] * 4
 
 
+@pytest.mark.slow
 def test_a_workload_that_changes_meanwhile_is_searched_anew_from_the_common_cap_on() -> None:
     job = replace(QUIET, iterations=600, change=WorkloadChange(at=300, time=1.3))
     outcome = play(job)
@@ -195,6 +202,7 @@ def test_caps_per_gpu_are_held_looked_at_again_and_given_up_for_a_changed_worklo
     assert after[0] == (260.0,) * 4
 
 
+@pytest.mark.slow
 def test_a_limit_that_somebody_else_sets_ends_the_search_and_stays() -> None:
     node = replace(UNLIKE, changes=(LimitChange(t_s=100.0, cap_w=210.0, gpu=1),))
     outcome = play(node=node, job=replace(QUIET, iterations=600))
@@ -204,6 +212,7 @@ def test_a_limit_that_somebody_else_sets_ends_the_search_and_stays() -> None:
     assert not any(end.kept for end in announced(outcome, PerGpuDecided))
 
 
+@pytest.mark.slow
 def test_iterations_that_are_only_guessed_at_find_no_caps_per_gpu() -> None:
     outcome = tune(QUIET, PER_GPU, "model", node=UNLIKE, seed=2, progress=SpeedProgress(), stop_when_held=True)
     assert announced(outcome, PerGpuDecided) == []

@@ -269,6 +269,7 @@ def test_a_trial_that_a_ceiling_forbids_does_not_go_on() -> None:
             assert isinstance(step, steps.AskForCap | steps.BaselineAndSearch)
 
 
+@pytest.mark.slow
 def test_the_controller_alone_asks_for_the_plan_and_one_module_has_the_baseline_measured() -> None:
     callers: dict[str, set[str]] = {"next_step": set(), "start_baseline": set()}
     for path in (ROOT / "autocap").rglob("*.py"):

@@ -86,6 +86,7 @@ def test_a_first_iteration_that_takes_long_is_not_taken_for_the_usual_one() -> N
     assert rough.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [ENERGY, EDP], ids=["energy", "edp"])
 def test_the_limit_found_on_arrival_holds_for_seconds_only_and_the_cap_kept_is_as_good(metric: Metric) -> None:
     outcome = searched(metric)
@@ -107,6 +108,7 @@ def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_i
             assert event.trial.cost == pytest.approx(ENERGY.cost(event.trial.measurement, refined.measurement).value)
 
 
+@pytest.mark.slow
 def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_from_the_true_one() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=900, warm_up_iterations=12, warm_up_factor=1.6, jitter=0.01)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model")
@@ -133,6 +135,7 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
     assert abs(refined.measurement.energy_per_iteration_j - true_j) < 2 * error_j
 
 
+@pytest.mark.slow
 def test_a_rough_baseline_that_a_long_search_looks_at_again_is_not_measured_for_long() -> None:
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/vgg19"), iterations=453)
     node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
@@ -155,6 +158,7 @@ def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
     assert refined[0].t_s < decided.t_s + 1e-9
 
 
+@pytest.mark.slow
 def test_beside_a_limit_on_slowdown_the_baseline_is_measured_first() -> None:
     config = TuneConfig(metric=Metric(name="energy", max_slowdown=0.1))
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), config, "model", stop_when_held=True)
@@ -164,6 +168,7 @@ def test_beside_a_limit_on_slowdown_the_baseline_is_measured_first() -> None:
     assert first.measurement.iterations >= 8
 
 
+@pytest.mark.slow
 def test_a_strategy_with_trials_of_its_own_length_has_its_baseline_first() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), TuneConfig(metric=ENERGY), "depo-golden")
     assert not announced(outcome, events.BaselineRefined)
@@ -187,6 +192,7 @@ def remembered_run(metric: Metric) -> WarmStartData:
     return WarmStartData(curves=(curve,))
 
 
+@pytest.mark.slow
 def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it() -> None:
     earlier = remembered_run(ENERGY)
     job = SimulatedJob(profile=RESNET50, iterations=600)
@@ -204,6 +210,7 @@ def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
 
 
+@pytest.mark.slow
 def test_a_job_that_is_another_by_now_is_found_out_at_the_remembered_cap() -> None:
     earlier = remembered_run(ENERGY)
     other = profiles.load("quadro-rtx-6000/inception3")
@@ -244,6 +251,7 @@ def tuned(config: TuneConfig, *, end_s: float = 1200.0) -> Outcome:
     return tune(job, config, "model", node=NODE, seed=1, progress=progress, end_s=end_s, stop_when_held=True)
 
 
+@pytest.mark.slow
 def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> None:
     outcome = tuned(TuneConfig(metric=_EDP))
     trial, back = announced(outcome, events.CapSet)[:2]
@@ -258,6 +266,7 @@ def test_a_period_that_may_be_a_beat_is_proven_by_one_trial_and_tuned_by() -> No
     assert regret_pct(PROFILE, _EDP, outcome.grid, outcome.final_cap_w, limit_w) < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [TuneConfig(metric=_EDP, observe=True), TuneConfig(metric=replace(_EDP, max_slowdown=0.05))]
 )

@@ -131,6 +131,7 @@ def spent(root):
 
 
 class TestSlowdown:  # a class, so that the busy job lives no longer than the tests that need it
+    @pytest.mark.slow
     @pytest.mark.parametrize(("wanted", "within"), [(1.05, 0.03), (2.0, 0.1)])
     def test_a_cap_slows_the_job_as_the_profile_says(self, practised, wanted, within):
         for _ in range(4):
@@ -142,6 +143,7 @@ class TestSlowdown:  # a class, so that the busy job lives no longer than the te
         assert result.disturbed
 
 
+@pytest.mark.slow
 def test_a_grandchild_is_slowed_too():
     with bound(PARENT) as (device, root):
         eventually(lambda: has_a_working_child(root))
@@ -150,6 +152,7 @@ def test_a_grandchild_is_slowed_too():
         eventually(lambda: device.read() and state(grandchild) == "T")
 
 
+@pytest.mark.slow
 def test_a_closed_device_leaves_the_job_running_whatever_the_cap():
     with bound(BUSY) as (device, root):
         set_cap(device, 40.0)
@@ -159,6 +162,7 @@ def test_a_closed_device_leaves_the_job_running_whatever_the_cap():
         assert root.is_alive()
 
 
+@pytest.mark.slow
 def test_a_fault_in_the_thread_leaves_the_job_running_and_is_told_to_the_reader():
     clock = ShiftingClock()
     with bound(BUSY, clock=clock) as (device, root):
@@ -172,6 +176,7 @@ def test_a_fault_in_the_thread_leaves_the_job_running_and_is_told_to_the_reader(
             set_cap(device, 50.0)
 
 
+@pytest.mark.slow
 def test_a_cap_that_nobody_attends_to_is_lifted_until_somebody_reads_again():
     clock = ShiftingClock()
     with bound(BUSY, clock=clock) as (device, root):
@@ -212,6 +217,7 @@ def controller(root: ProcessId, how: str) -> Iterator[subprocess.Popen]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_the_interpreters_exit_continues_the_job():
     with job(BUSY) as root, controller(root, "leave") as process:
         eventually(lambda: state(root) == "T")
@@ -219,6 +225,7 @@ def test_the_interpreters_exit_continues_the_job():
         assert stops_seen(root, 0.1) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_limit_from_outside_continues_the_job_of_a_controller_that_was_killed_or_stopped(how):
     with job(BUSY) as root, controller(root, "stay") as process:
@@ -232,6 +239,7 @@ def test_the_limit_from_outside_continues_the_job_of_a_controller_that_was_kille
         assert stops_seen(root, 0.2) == 0
 
 
+@pytest.mark.slow
 def test_the_limit_from_outside_needs_no_job_and_no_numpy():
     code = (
         "import sys\n"
@@ -242,6 +250,7 @@ def test_the_limit_from_outside_needs_no_job_and_no_numpy():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.slow
 def test_an_observed_device_stops_nothing_and_has_no_limits():
     with bound(BUSY, observe=True) as (device, root):
         assert stops_seen(root, 0.3) == 0
@@ -250,6 +259,7 @@ def test_an_observed_device_stops_nothing_and_has_no_limits():
             device.limits()
 
 
+@pytest.mark.slow
 def test_power_follows_the_load_and_the_cap():
     with bound(SLEEPING) as (device, _):
         power_w, load = attended(device, 0.6)

@@ -27,6 +27,7 @@ def test_every_process_of_the_tree_is_stopped_and_continued(parent):
     processes.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_appears_later_is_found_by_a_scan():
     with job(f"import time; time.sleep(0.5)\n{PARENT}") as root:
         processes = JobTree(root)
@@ -38,6 +39,7 @@ def test_a_process_that_appears_later_is_found_by_a_scan():
         eventually(lambda: all(state(process) != "T" for process in tree(root)))
 
 
+@pytest.mark.slow
 def test_cpu_time_is_counted_between_calls():
     with job(BUSY) as root:
         processes = JobTree(root)
@@ -53,6 +55,7 @@ def test_cpu_time_is_counted_between_calls():
         processes.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs_first", [True, False])
 def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
     with job(BUSY) as root:
@@ -119,6 +122,7 @@ def test_a_job_that_contains_autocap_is_refused():
         require_own(own_identity())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pidfd", [True, False], ids=["by pidfd", "by number"])
 def test_where_no_file_can_be_opened_the_known_processes_are_neither_forgotten_nor_left_stopped(
     parent, monkeypatch, pidfd

@@ -51,6 +51,7 @@ def test_every_function_that_our_readers_call_is_asked_and_none_that_sets() -> N
         assert questions(library, uuid).keys() == called - NOT_ASKED - {"nvmlLib"}
 
 
+@pytest.mark.slow
 def test_of_each_function_the_codes_and_the_times_are_told() -> None:
     denied = Fault(code=NO_PERMISSION, function="nvmlDeviceGetTemperature", times=150)
     with opened(replace(one_gpu(), faults=(denied,))) as (library, uuid, _):
@@ -70,6 +71,7 @@ def test_which_fields_there_are_is_told() -> None:
     assert found["POWER_AVERAGE (185) of the module"].code == NOT_SUPPORTED
 
 
+@pytest.mark.slow
 def test_intervals_of_the_sensors_and_the_counters_step_are_the_emulated_ones() -> None:
     with opened(one_gpu()) as (library, uuid, clock):
         polls = poll(library, uuid, clock, lambda: clock.now() >= 20.0)

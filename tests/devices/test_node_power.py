@@ -215,6 +215,7 @@ def test_an_answer_without_a_power_is_a_gap_whatever_its_bytes(tmp_path: Path, i
     assert "which is no power in watts above 0" in one.notes()[0]
 
 
+@pytest.mark.slow
 def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(tmp_path, ipmi) -> None:
     clock, pids = VirtualClock(), tmp_path / "pids"
     hangs = f"if [ -e {tmp_path}/hang ]; then trap '' TERM; echo $$ > {pids}; sleep 60; fi; "
@@ -280,6 +281,7 @@ def test_the_nodes_power_is_asked_for_at_most_every_five_seconds_and_zero_is_a_g
         assert "scontrol says 'CurrentWatts=0', which is no power" in meter.notes()[0]
 
 
+@pytest.mark.slow
 def test_what_is_read_by_rapl_is_beside_the_gpus_and_a_job_with_all_cpus_is_alone_there(slurm: SlurmStand) -> None:
     slurm.job("OK", cpus=8)
     with closing(SlurmMeter(VirtualClock(), slurm.environ)) as meter:

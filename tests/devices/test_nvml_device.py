@@ -70,6 +70,7 @@ def test_power_comes_from_the_best_source_that_answers(changes, source, notes) -
         assert (device.sensor.window_s, device.sensor.settle_s) == (1.0, 2.0)
 
 
+@pytest.mark.slow
 def test_a_sensor_that_reads_zero_when_it_is_opened_is_used_once_it_reads_more() -> None:
     with stand(one_card(episodes=(Episode(trouble=Trouble.ZERO, until_s=1.0),))) as made:
         device = made.device()
@@ -95,6 +96,7 @@ def test_the_refresh_period_is_measured(sensor, update_s) -> None:
         assert (sensor.update_s, sensor.counter_s) == (pytest.approx(update_s, rel=0.05), pytest.approx(0.1, rel=0.01))
 
 
+@pytest.mark.slow
 def test_where_power_stands_still_the_usual_refresh_period_is_assumed() -> None:
     with stand(one_card(episodes=(Episode(trouble=Trouble.STUCK),))) as made:
         device = made.device()
@@ -128,6 +130,7 @@ def test_a_probe_takes_no_longer_than_its_findings_need(changes, watched_s) -> N
         assert made.clock.now() == pytest.approx(watched_s, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_probe_is_bounded() -> None:
     with stand(one_card(energy_gain=0.5)) as made:
         made.device()
@@ -148,6 +151,7 @@ def test_a_pending_signal_ends_the_probe_and_is_left_to_whoever_waits_for_it() -
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 
 
+@pytest.mark.slow
 def test_the_energy_counter_is_used_where_it_agrees_with_power_and_without_one_there_is_nothing_to_say() -> None:
     with stand() as made:
         device = made.device()
@@ -163,6 +167,7 @@ def test_the_energy_counter_is_used_where_it_agrees_with_power_and_without_one_t
         assert device.notes() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gain", "said"),
     [
@@ -186,6 +191,7 @@ def test_a_counter_off_by_an_ordinary_gain_error_is_kept(sensor, seed) -> None:
         assert made.device().probes[0].counter_trouble is None
 
 
+@pytest.mark.slow
 def test_a_repeat_keeps_the_stamp_of_the_reading_it_repeats() -> None:
     with stand(one_card(sensor="turing")) as made:
         readings = made.series(made.device(), 10.0, every_s=0.01)
@@ -239,6 +245,7 @@ def test_a_stuck_sensor_is_a_gap_until_it_moves_again(counter) -> None:
         assert "it is stuck" in note
 
 
+@pytest.mark.slow
 def test_a_constant_reading_that_the_counter_confirms_is_no_stuck_one() -> None:
     flat = one_card(energy_counter=True, start_s=1e9, episodes=(Episode(trouble=Trouble.STUCK),))
     with stand(flat) as made:
@@ -267,6 +274,7 @@ def test_clocks_utilisation_and_the_binding_cap_are_read() -> None:
     assert capped.sm_clock_hz < free.sm_clock_hz == 1.77e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [LOST, 16])
 def test_a_lost_gpu_ends_reading_with_what_to_do(code) -> None:
     with stand(machine(PROFILE, gpus=2)) as made:
@@ -280,6 +288,7 @@ def test_a_lost_gpu_ends_reading_with_what_to_do(code) -> None:
     assert isinstance(lost.value, DeviceError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN, 777])
 def test_any_other_failure_of_any_call_is_a_gap_at_most(code) -> None:
     with stand() as made:
@@ -327,6 +336,7 @@ def test_a_gpu_whose_limits_may_not_be_read_is_no_laptop_and_the_ways_out_are_na
     assert "run autocap with sudo" in refusal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -352,6 +362,7 @@ def test_gpus_that_take_no_limit_say_why_and_can_be_observed(changes, why) -> No
         assert reading.enforced_w == 260.0
 
 
+@pytest.mark.slow
 def test_persistence_that_is_off_is_said_before_anything_is_set() -> None:
     made_of = machine(PROFILE, gpus=2)
     with stand(made_of.with_card(1, replace(made_of.cards[1], persistence=False))) as made:
@@ -422,6 +433,7 @@ def test_closing_the_library_twice_is_allowed() -> None:
         again.close()
 
 
+@pytest.mark.slow
 def test_readings_are_of_the_gpus_asked_for_in_that_order() -> None:
     with stand(machine(PROFILE, gpus=3, arrivals_mw=[200_001, 200_002, 200_003])) as made:
         device = made.device(gpus=[2, 0])

@@ -101,6 +101,7 @@ def warnings(log: Log) -> list[str]:
     return [event.text for event in log.events if isinstance(event, events.Warned)]
 
 
+@pytest.mark.slow
 def test_a_job_is_tuned_by_its_steps_and_a_better_cap_is_confirmed() -> None:
     with stand(replace(machine("quadro-rtx-6000/alexnet"), sensor="v100")) as made:
         log = tune(made, 55.0, caps_w=(130.0, 180.0, 230.0))
@@ -109,6 +110,7 @@ def test_a_job_is_tuned_by_its_steps_and_a_better_cap_is_confirmed() -> None:
         assert warnings(log) == []
 
 
+@pytest.mark.slow
 def test_the_period_in_the_power_is_found_and_is_the_job_s() -> None:
     with stand() as made:
         log = tune(made, 45.0, period=True, caps_w=(200.0,))
@@ -117,6 +119,7 @@ def test_the_period_in_the_power_is_found_and_is_the_job_s() -> None:
         assert warnings(log) == []
 
 
+@pytest.mark.slow
 def test_limits_that_differ_from_gpu_to_gpu_are_back_to_the_milliwatt_after_the_job() -> None:
     with stand(replace(machine(PROFILE, gpus=3, arrivals_mw=ARRIVALS_MW), iterations=100)) as made:
         log = tune(made, 2000.0, caps_w=(150.0, 200.0))
@@ -124,6 +127,7 @@ def test_limits_that_differ_from_gpu_to_gpu_are_back_to_the_milliwatt_after_the_
         assert tuple(made.requested_mw(gpu) for gpu in range(3)) == ARRIVALS_MW
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_ends_the_tuning_and_not_the_job() -> None:
     lost = Fault(code=15, gpu=0, from_s=40.0, times=None)
     with stand(replace(machine(PROFILE), iterations=120, faults=(lost,))) as made:
@@ -141,6 +145,7 @@ def test_a_limit_that_is_refused_ends_the_tuning_and_the_limit_found_stays() -> 
         assert made.requested_mw() == 260_000
 
 
+@pytest.mark.slow
 def test_what_the_device_notes_reaches_the_log() -> None:
     made_of = machine(PROFILE)
     made_of = made_of.with_card(0, replace(made_of.cards[0], persistence=False, energy_gain=0.5))
@@ -150,6 +155,7 @@ def test_what_the_device_notes_reaches_the_log() -> None:
         assert any("the energy counter of GPU 0 counts" in text for text in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [10, 999])
 @pytest.mark.parametrize("after", [1100, 1700, 2300, 3100])
 def test_a_call_that_fails_at_any_time_leaves_the_limit_as_it_was_found(code, after) -> None:

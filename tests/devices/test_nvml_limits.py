@@ -83,6 +83,7 @@ def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tm
         assert made.requested_mw() == 222_222
 
 
+@pytest.mark.slow
 def test_under_guard_many_gpus_are_awaited_at_once_and_one_that_is_overtaken_meanwhile_stays(tmp_path) -> None:
     clock, gpus = Script(), 8
     with stand(replace(machine(PROFILE, gpus=gpus), enforced_lag_s=0.156), clock=clock) as made:
@@ -96,6 +97,7 @@ def test_under_guard_many_gpus_are_awaited_at_once_and_one_that_is_overtaken_mea
         assert [made.requested_mw(gpu) for gpu in range(gpus)] == [*[260_000] * 6, 222_222, 260_000]
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not(tmp_path) -> None:
     with stand(one_card(arrival_mw=237_123)) as made:
         with guarding(made, tmp_path) as guardian:

@@ -46,6 +46,7 @@ def player(path: Path, *options: str) -> AbstractContextManager["subprocess.Pope
     return process(path, "-m", "autocap.testing.nvml.player", "--lines", *options)
 
 
+@pytest.mark.slow
 def test_a_job_does_its_iterations_at_the_pace_of_the_limit_in_force(tmp_path) -> None:
     path, _ = written(tmp_path, replace(MACHINE, iterations=12))
     with player(path) as job:
@@ -55,6 +56,7 @@ def test_a_job_does_its_iterations_at_the_pace_of_the_limit_in_force(tmp_path) -
     assert stamps[-1] - stamps[0] == pytest.approx(11 * 0.0508, abs=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grandchild", [False, True])
 def test_the_driver_lists_the_process_that_plays_the_job(tmp_path, grandchild) -> None:
     path, board = written(tmp_path)
@@ -69,6 +71,7 @@ def test_the_driver_lists_the_process_that_plays_the_job(tmp_path, grandchild) -
     assert told.split("\n")[:2] == [f"0 287.123 {pid}", f"1 299.999 {pid}"]
 
 
+@pytest.mark.slow
 def test_the_driver_can_show_the_pid_of_another_namespace(tmp_path) -> None:
     path, board = written(tmp_path)
     with player(path, "--report-pid", "17"):

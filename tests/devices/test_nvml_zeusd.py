@@ -92,6 +92,7 @@ def test_a_token_is_shown_where_one_is_asked_for(made, zeusd) -> None:
     assert made.requested_mw() == 200_000
 
 
+@pytest.mark.slow
 def test_a_gpu_that_it_does_not_have_is_not_set(made, zeusd) -> None:
     del zeusd.pci[2]
     device = made.device()

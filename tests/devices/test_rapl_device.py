@@ -28,6 +28,8 @@ from tests.doubles.jobs import BUSY, PARENT, has_a_working_child, job
 from tests.doubles.rapl_tree import RaplTree
 from tests.doubles.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 class Stand:
     """A device on a tree, whose packages draw a steady power while time passes."""

@@ -91,6 +91,7 @@ def tune(
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "metric"),
     [("mixed", ENERGY), ("memory", EDP), ("cubic", EDS), ("cubic and memory", ENERGY)],
@@ -104,12 +105,14 @@ def test_a_cpu_job_is_tuned_to_within_one_percent_of_its_best(tree: RaplTree, na
     assert tree.setting(zone) == found
 
 
+@pytest.mark.slow
 def test_the_period_of_the_packages_power_is_progress_enough(tree: RaplTree) -> None:
     zone, shape, eds = tree.package(), SHAPES["memory"], EDS
     told = tune(tree, [zone], shape, eds, progress="period")
     assert shape.regret_pct(eds, told.kept_w or 125.0, 31.0, 125.0) < 1.0
 
 
+@pytest.mark.slow
 def test_two_packages_get_one_cap_and_wrap_while_they_are_measured(tree: RaplTree) -> None:
     zones = [tree.package(number, range_uj=1_500_000_000) for number in (0, 1)]  # every 12 s and more
     shape, energy = SHAPES["mixed"], ENERGY

@@ -97,6 +97,7 @@ def test_the_counter_moves_every_100_ms_to_the_true_energy_and_stands_still_in_b
     assert one.energy_j() == pytest.approx(shown_j + 25.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", [*PRESETS, "titan-x", "a100-logged"])
 def test_how_the_feed_is_cut_changes_nothing(preset: str) -> None:
     rng = np.random.default_rng(7)

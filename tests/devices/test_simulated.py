@@ -73,6 +73,7 @@ def test_period_and_power_at_a_cap_are_the_profiles(cap_w: float, waveform: tupl
     assert energy_j / (end_s - start_s) == pytest.approx(PROFILE.power_w(cap_w), rel=0.002)
 
 
+@pytest.mark.slow
 def test_readings_and_counter_agree_with_the_true_energy() -> None:
     stand = Stand(SimulatedJob(profile=PROFILE), SimulatedNode(sensor=SHARP))
     start_s, before = stand.clock.now(), stand.device.read()[0]

@@ -49,6 +49,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     made.end()
 
 
+@pytest.mark.slow
 def test_the_example_device_is_searched_and_put_back(cli: Cli) -> None:
     cli.job.write_text(
         "import autocap, os, time\nwhile not os.path.exists('stop'):\n    time.sleep(0.01)\n    autocap.step()\n"

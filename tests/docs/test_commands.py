@@ -197,6 +197,7 @@ def test_devices_and_restore_answer_where_there_is_nothing(folder: Cli) -> None:
     assert "nothing to put back" in run("autocap restore", folder)
 
 
+@pytest.mark.slow
 def test_an_observed_run_can_be_reported_in_every_way(folder, monkeypatch, capsys) -> None:
     said = run("autocap run --device emulated --observe -- python train.py", folder)
     found = re.search(r"run directory: (\S+)", said)
@@ -218,10 +219,12 @@ def test_an_observed_run_can_be_reported_in_every_way(folder, monkeypatch, capsy
     assert "one every" in shown(f"autocap period {RUN_DIR}/samples.csv.gz")
 
 
+@pytest.mark.slow
 def test_a_strategy_of_ones_own_is_found_in_the_current_folder(folder: Cli) -> None:
     assert "with strategy coarse:CoarseToFine" in run(STRATEGY_RUN, folder)
 
 
+@pytest.mark.slow
 def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published_curves(
     folder: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

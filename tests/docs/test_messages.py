@@ -34,6 +34,7 @@ def explains(message: str, reason: str) -> bool:
     return telling and re.search(".*".join(map(re.escape, parts)), reason) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_can_write_every_message(page: Path) -> None:
     known, messages = sources(), list(explained(page))
@@ -44,6 +45,7 @@ def test_the_code_can_write_every_message(page: Path) -> None:
     assert not unknown, "no string in the code reads so; were these messages changed?"
 
 
+@pytest.mark.slow
 def test_every_reason_for_keeping_no_cap_is_explained() -> None:
     known, messages = [one for one in reasons() if not ADVICE.search(one.text)], list(explained(NO_CAP))
     assert len(known) > 100
@@ -51,6 +53,7 @@ def test_every_reason_for_keeping_no_cap_is_explained() -> None:
     assert not missing, "these say not what to do, and no item of docs/no-cap-kept.md does:\n" + "\n".join(missing)
 
 
+@pytest.mark.slow
 def test_an_item_is_about_few_reasons() -> None:
     """So that a new reason does not pass for one that is explained."""
     texts = {one.text for one in reasons()}
@@ -77,6 +80,7 @@ def test_reasons_of_every_shape_are_found() -> None:
     assert [shape for shape in shapes if not any(one.text.startswith(shape) for one in reasons())] == []
 
 
+@pytest.mark.slow
 def test_every_page_that_a_message_names_is_printed_by_help() -> None:
     """Of a wheel's user, who has no folder docs/."""
     trees = [ast.parse(path.read_text()) for room in ("autocap", "strategies") for path in (ROOT / room).rglob("*.py")]

@@ -133,6 +133,7 @@ def cli(tmp_path: Path) -> Iterator[Scripts]:
     made.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [

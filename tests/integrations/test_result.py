@@ -20,6 +20,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("runs") / "run")
 
 
+@pytest.mark.slow
 def test_a_run_is_loaded_and_prints_as_its_report(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = autocap.load(str(recorded))
     assert main(["report", str(recorded)]) == 0
@@ -54,6 +55,7 @@ def test_the_trials_are_a_table_of_pandas_where_that_is_there(recorded: Path) ->
     assert (table["period_stderr_s"].dropna() > 0).all()
 
 
+@pytest.mark.slow
 def test_without_pandas_it_is_said_what_to_install(recorded: Path) -> None:
     script = f"""
 import sys

@@ -89,6 +89,7 @@ def is_over(cli: Cli) -> bool:
     return bool(cli.events("run_ended")) and cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(cli) -> None:
     script = cli.counted(BLOCK)
     (started,) = cli.events("run_started")
@@ -102,12 +103,14 @@ def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_be
     assert re.fullmatch(f"autocap: nothing was tuned: {why}", untuned)
 
 
+@pytest.mark.slow
 def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(cli: Scripts) -> None:
     moves = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     script = cli.counted(moves + BLOCK.replace("train(60)", "train(60); os.chdir('/')"))
     cli.require_tuned(script)
 
 
+@pytest.mark.slow
 def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> None:
     script = cli.counted(BLOCK.replace("train(60)", "train(60); raise KeyError('mine')"))
     assert cli.ended(script) == 1
@@ -115,6 +118,7 @@ def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> Non
     assert is_over(cli)
 
 
+@pytest.mark.slow
 def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts) -> None:
     script = cli.counted(BLOCK)
     step_map = Path(map_of(tuner_of(script.pid)))
@@ -126,6 +130,7 @@ def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts) -> None:
     assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
 
 
+@pytest.mark.slow
 def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts) -> None:
     script = cli.counted(BLOCK)
     os.kill(tuner_of(script.pid), signal.SIGKILL)
@@ -135,6 +140,7 @@ def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts)
     assert cli.said() == ["tune", "killed or still running", "steps"]
 
 
+@pytest.mark.slow
 def test_observing_sets_nothing(cli: Scripts) -> None:
     cli.env["AUTOCAP_OBSERVE"] = "1"
     script = cli.counted(BLOCK)
@@ -144,6 +150,7 @@ def test_observing_sets_nothing(cli: Scripts) -> None:
     assert cli.said() == ENDED
 
 
+@pytest.mark.slow
 def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> None:
     script = cli.start("with autocap.tune(out='run') as run:\n    train(60)\ntell(run.result)\n")
     eventually(lambda: cli.events("warned"))
@@ -158,6 +165,7 @@ def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> No
     assert f"autocap: warning: the job runs untuned: {why}\n" in said
 
 
+@pytest.mark.slow
 def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_its_own(cli: Scripts) -> None:
     (cli.folder / "run").mkdir()
     (cli.folder / "run" / "events.jsonl").write_text("")
@@ -225,6 +233,7 @@ def test_a_launcher_is_known_by_the_ranks_that_it_has_started(monkeypatch, varia
     assert _job() == (os.getppid() if is_launched else os.getpid())
 
 
+@pytest.mark.slow
 def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts) -> None:
     variables = {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
     rank = f"subprocess.call({cli.argv(BLOCK)!r}, env={{**os.environ, **{variables!r}}})"
@@ -233,6 +242,7 @@ def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Script
     cli.require_tuned(launcher)
 
 
+@pytest.mark.slow
 def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts) -> None:
     (cli.folder / "ranks.py").write_text(
         TRAINING
@@ -254,6 +264,7 @@ def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts)
     assert sorted(told, key=str) == [OTHER_RANK, ENDED]
 
 
+@pytest.mark.slow
 def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) -> None:
     inner = BLOCK.replace("60", "0.1")
     words = ["run", *EMULATED, "--", *cli.argv(inner)]
@@ -262,6 +273,7 @@ def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) ->
     assert "autocap: this block is not tuned: the job is being tuned already" in done.stderr
 
 
+@pytest.mark.slow
 def test_two_blocks_in_a_row_count_anew_and_a_step_before_them_is_harmless(cli: Scripts) -> None:
     done = cli("""
 from pathlib import Path
@@ -283,6 +295,7 @@ autocap.step()
     assert [json.loads(line) for line in done.stdout.splitlines()] == [ENDED, ENDED]
 
 
+@pytest.mark.slow
 def test_a_fork_that_leaves_the_block_ends_nothing(cli: Scripts) -> None:
     script = cli.counted("""
 with autocap.tune(device="emulated", out="run") as run:
@@ -375,6 +388,7 @@ print(run.result.ended_because)
     assert after.startswith("the block ended after ")
 
 
+@pytest.mark.slow
 def test_a_function_is_tuned_each_time_that_it_is_called(cli: Scripts) -> None:
     done = cli("""
 tuned = autocap.tune(device="emulated", quiet=True)

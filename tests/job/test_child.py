@@ -322,6 +322,7 @@ def test_a_waiting_command_inherits_nothing_of_the_waiting(tmp_path: Path) -> No
     assert int(facts.read_text().split()[1], 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
 
 
+@pytest.mark.slow
 def test_a_waiting_command_is_executed_when_we_die(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     code = f"""
@@ -420,6 +421,7 @@ def test_the_child_blocks_no_signal(job: Callable[..., Job]) -> None:
     assert [line.split()[1] for line in lines(one.report) if line.startswith("SigBlk")] == ["0" * 16]
 
 
+@pytest.mark.slow
 def test_under_nohup_the_child_survives_a_hangup_too(tmp_path: Path, job: Callable[..., Job]) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -35,6 +35,7 @@ def test_caps_are_set_and_put_back_without_a_descriptor(state_dir, gpu):
     assert watchdogs(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_a_watchdog_that_dies_is_replaced_without_a_descriptor(state_dir, gpu):
     with guard(state_dir, gpu, limits=KeptLimits(gpu.uuid)) as guardian:
         guardian.set_caps([200.0])

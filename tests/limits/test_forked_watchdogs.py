@@ -35,6 +35,7 @@ def own_server() -> int:
     return server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["lives", "is killed", "is stopped"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_limit_is_back_in_time_whatever_becomes_of_the_fork_server(state_dir, gpu, server, how):
@@ -66,6 +67,7 @@ def test_a_watchdog_that_dies_is_replaced_by_another_forked_one(state_dir, gpu, 
     assert own_watchdogs() == ()
 
 
+@pytest.mark.slow
 def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, state_dir, forked, monkeypatch):
     first, second, third = (file_device.make(tmp_path, 250.0, f"gpu{n}") for n in range(3))
     with guard(state_dir, first, start_watch=forked.start) as guardian:

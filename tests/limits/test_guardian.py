@@ -125,6 +125,7 @@ def test_a_second_guardian_on_the_device_is_refused_with_the_pid_of_the_first(st
         assert not first.beat()
 
 
+@pytest.mark.slow
 def test_of_several_devices_all_are_locked_or_none(state_dir, two_gpus):
     with guard(state_dir, two_gpus[1]):
         with pytest.raises(DeviceLocked, match="gpu1"), guard(state_dir, *two_gpus):
@@ -312,6 +313,7 @@ def test_a_rehearsal_after_a_cap_leaves_the_limit_found_and_caps_can_be_set_agai
     assert left_behind(state_dir) == []
 
 
+@pytest.mark.slow
 def test_where_a_limit_cannot_be_put_back_the_others_are_and_its_entry_stays_for_autocap_restore(state_dir, two_gpus):
     refuse = Path(two_gpus[0].uuid + ".refuse")
     with guard(state_dir, *two_gpus) as guardian:

@@ -84,6 +84,7 @@ def complaint(work: Callable[[], object], *kinds: type[Exception]) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [SUFFIX, LOCK, *UNFINISHED])
 @pytest.mark.parametrize("make", THINGS)
 def test_anything_at_any_name_costs_a_sentence_at_most(state_dir, tmp_path, suffix, make):

@@ -219,6 +219,7 @@ def test_a_device_has_one_owner_whatever_is_turned(state_dir, gpu, knob):
             other.__enter__()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "settings", "name", "set_to"),
     [

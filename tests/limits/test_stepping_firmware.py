@@ -57,6 +57,7 @@ def test_what_the_card_makes_of_our_limit_is_ours_whenever_it_comes_and_the_limi
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.004, 0.02, 0.4, 0.8, 1.2])
 @pytest.mark.parametrize("lag_s", [0.0, 0.008, 0.3, 0.9])
 def test_whenever_the_owner_dies_its_entry_has_the_limit_found_put_back(tmp_path, lag_s, after_s) -> None:

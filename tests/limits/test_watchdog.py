@@ -123,6 +123,7 @@ def test_after_a_crash_of_both_the_limit_is_put_back_later(state_dir, gpu, point
     assert os.listdir(state_dir) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_at_the_moment_of_the_death_reads_the_limit_found_by_the_first(state_dir, gpu):
     for _ in range(3):
         with controller(state_dir, gpu) as process:
@@ -290,6 +291,7 @@ def test_a_watchdog_that_was_stopped_is_replaced_while_one_that_is_only_mute_for
     assert at(gpu, 260.0)()
 
 
+@pytest.mark.slow
 def test_without_a_watchdog_to_replace_the_dead_one_the_limit_is_put_back(state_dir, gpu):
     with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
         guardian.set_caps([200.0])

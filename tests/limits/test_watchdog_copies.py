@@ -177,6 +177,7 @@ def test_a_watchdog_that_replaces_another_knows_what_is_set(state_dir, gpu):
         eventually(at(gpu, 260.0), WITHIN_SILENCE_S + LOADED_S)  # of this process, which gives no beat
 
 
+@pytest.mark.slow
 def test_a_watchdog_that_does_not_read_is_replaced_before_a_cap_is_set_and_never_waited_for(state_dir, gpu):
     with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
         guardian.set_caps([200.0])

@@ -187,6 +187,7 @@ def read(t_s: float, power_w: float = 100.0, energy_j: float | None = None, **no
     return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w, energy_j=energy_j),), **node)
 
 
+@pytest.mark.slow
 def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_needs() -> None:
     accounts, meter = RunningTotals(), Meter()
     for tick in range(30_000):

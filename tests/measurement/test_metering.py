@@ -32,6 +32,7 @@ def spans(outcome: Outcome) -> list[tuple[State, float, float]]:
     return [(event.state, event.t_s, end_s) for event, end_s in zip(entered, ends_s, strict=True)]
 
 
+@pytest.mark.slow
 def test_validation_and_checkpoints_are_announced_as_pauses_and_never_measured() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=800, episodes=(VALIDATION, CHECKPOINT))
     outcome = tune(job, TuneConfig(metric=EDS), "golden", seed=3)
@@ -55,6 +56,7 @@ def test_pauses_are_left_out_of_what_the_run_came_to() -> None:
     assert per_iteration_s == pytest.approx(RESNET50.time_s(260.0), rel=0.005)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_longer_than_the_limit_of_a_trial_does_not_end_it() -> None:
     job = SimulatedJob(profile=RESNET50, episodes=(Episode(every=60, duration_s=50.0, once=True),))
     outcome = tune(job, TuneConfig(metric=EDS, trial_s=30.0), "golden", stop_when_held=True)

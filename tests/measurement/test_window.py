@@ -185,6 +185,7 @@ def test_a_window_with_fewer_fresh_readings_than_batches_is_none_however_many_it
     assert node_window(3.0, 0.05, 0, seconds=27.0).measure() is not None
 
 
+@pytest.mark.slow
 def test_the_stated_error_of_a_slow_meter_is_what_windows_scatter_by() -> None:
     found = [node_window(1.0, 0.03, seed).measure() for seed in range(60)]
     powers = [one.power_w for one in found if one is not None]

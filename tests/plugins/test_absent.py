@@ -50,6 +50,7 @@ class Copy:
             shutil.rmtree(self.folder / "autocap/plugins" / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_what_only_a_plug_in_does_is_refused_without_it(tmp_path: Path, plugin: str) -> None:
     copy = Copy(tmp_path)
@@ -64,6 +65,7 @@ def test_what_only_a_plug_in_does_is_refused_without_it(tmp_path: Path, plugin: 
     assert done.stderr.count("autocap: ") == 1
 
 
+@pytest.mark.slow
 def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     shutil.rmtree(tmp_path / "autocap/plugins")
@@ -88,6 +90,7 @@ def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_p
     assert attached.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_cores_tests_of_words_settings_and_rooms_pass_without_plug_ins(tmp_path: Path) -> None:
     """Those that come nearest to what plug-ins add; all others name none."""
     copy = Copy(tmp_path)
@@ -106,6 +109,7 @@ def test_the_cores_tests_of_words_settings_and_rooms_pass_without_plug_ins(tmp_p
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.mark.slow
 def test_settings_of_a_plug_in_that_is_not_there_stop_no_run(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     copy.without("fleet", "recur")

@@ -104,6 +104,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("knob", "strategy", "file", "best", "shown"),
     [("clock", "golden", "clock_mhz", 900.0, "900 MHz"), ("mode", "linear", "mode", 1.0, "even")],
@@ -139,6 +140,7 @@ def test_whoever_kills_autocap_finds_the_clock_as_it_was(place: Place) -> None:
     eventually(lambda: place.at("clock_mhz") == 1500.0, within_s=5)
 
 
+@pytest.mark.slow
 def test_with_its_watchdog_killed_as_well_the_next_command_puts_it_back(place: Place) -> None:
     run = place.start("--knob", "clock", "--strategy", "linear")
     eventually(lambda: place.at("clock_mhz") < 1500, within_s=30)
@@ -157,6 +159,7 @@ def test_with_its_watchdog_killed_as_well_the_next_command_puts_it_back(place: P
     assert "clock 1500 MHz put back, where autocap with PID" in said
 
 
+@pytest.mark.slow
 def test_somebody_else_s_clock_stays(place: Place) -> None:
     run = place.start("--knob", "clock", "--strategy", "linear")
     eventually(lambda: place.at("clock_mhz") < 1500, within_s=30)
@@ -168,6 +171,7 @@ def test_somebody_else_s_clock_stays(place: Place) -> None:
     assert " W should be" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -190,6 +194,7 @@ def test_what_cannot_be_is_refused_before_the_job_starts(place: Place, words: tu
     assert not (place.folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_nothing_faster_than_what_was_found_is_tried_unasked(place: Place) -> None:
     place.set(clock_mhz=900)
     run = place.start("--knob", "clock", "--strategy", "linear")
@@ -199,6 +204,7 @@ def test_nothing_faster_than_what_was_found_is_tried_unasked(place: Place) -> No
     assert place.at("clock_mhz") == 900.0
 
 
+@pytest.mark.slow
 def test_observed_nothing_is_set(place: Place) -> None:
     run = place.start("--knob", "mode", "--strategy", "linear", "--observe")
     eventually(lambda: place.events("would_try"), within_s=30)

@@ -156,6 +156,7 @@ def test_a_command(outside: Path) -> None:
     assert "  hello       from another package (mine_command:Hello)\n" in autocap(outside, "--help").stdout
 
 
+@pytest.mark.slow
 def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
     words = ("--device", "emulated", "--no-memory", "--strategy", "lowest", "--metric", "ed3p", "--carbon", "mine:DE")
     words += ("--progress", "ticks:20")
@@ -177,6 +178,7 @@ def test_a_strategy_a_metric_and_a_source_of_carbon(outside: Path) -> None:
     assert "unknown progress 'tics:2' (did you mean ticks?)" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_device_and_a_transport(outside: Path) -> None:
     card = outside / "card"
     card.mkdir()

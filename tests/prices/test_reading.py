@@ -124,6 +124,7 @@ def others() -> set[int]:
     return children()
 
 
+@pytest.mark.slow
 def test_one_source_is_heard_while_another_hangs_and_all_ends_with_the_session(feed: Feed, others: set[int]) -> None:
     before = children() - others
     (said,) = heard(feed, bool)

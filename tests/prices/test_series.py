@@ -89,6 +89,7 @@ def test_what_is_too_far_ahead_is_left_for_later() -> None:
     assert shown.until_s == steps[2001][0]
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=200)
     | st.lists(st.tuples(st.sampled_from(["2026-01-31T16:00Z", "2026-02-01T00:00+01:00", "9999-12-31T00:00-12:00", ""]),

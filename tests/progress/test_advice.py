@@ -28,6 +28,7 @@ def fed(progress: Progress, seconds: float, *, clock_hz: float | None = None) ->
     return progress
 
 
+@pytest.mark.slow
 def test_a_signal_that_does_not_repeat_is_not_waited_for_longer() -> None:
     for clock_hz, advice in ((None, HAVE_COUNTED), (1.4e9, f"pass --progress speed, or {HAVE_COUNTED}")):
         progress = fed(PeriodProgress(SENSOR), 60.0, clock_hz=clock_hz)
@@ -46,6 +47,7 @@ class Glimpsing(PeriodProgress):
         return super()._glimpse()
 
 
+@pytest.mark.slow
 def test_in_a_signal_that_does_not_repeat_a_long_cycle_is_looked_for_twice_before_something_else_is_taken() -> None:
     progress = Glimpsing(SENSOR)
     fed(progress, 60.0)
@@ -71,12 +73,14 @@ def test_neither_is_one_that_needs_only_more_cycles(trouble: str) -> None:
     assert progress.advice == HAVE_COUNTED
 
 
+@pytest.mark.slow
 def test_attach_without_period_and_clock_advises_to_have_iterations_counted() -> None:
     progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 30.0)
     assert (progress.trouble or "").endswith(", and the device does not report its SM clock")
     assert progress.advice == HAVE_COUNTED
 
 
+@pytest.mark.slow
 def test_an_aperiodic_signal_is_given_up_in_time_with_what_would_help() -> None:
     progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 59.0, clock_hz=1.4e9)
     assert "None" not in (progress.trouble or "")
@@ -116,6 +120,7 @@ def test_what_is_worth_waiting_for_is_said_and_waited_for_beyond_the_longest_wai
     assert failed.startswith("no optimiser step was seen within 50 s, so nothing is tuned; ")
 
 
+@pytest.mark.slow
 def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
     progress = PeriodProgress(SENSOR)
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/alexnet"))  # an iteration takes 0.1 s

@@ -65,6 +65,7 @@ def test_the_beat_in_a_real_log_is_named() -> None:
     assert estimate.reason.startswith("it may be a beat: a load faster than the sensor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wave of 20 ms", "wave of 100 ms", "wave of 20 ms, counter"])
 def test_fast_waves_through_slow_sensors_are_no_period(name: str) -> None:
     (family,) = [family for family in FAMILIES if family.name == name]
@@ -126,6 +127,7 @@ def test_a_beat_that_the_counter_does_not_see_is_unresolvable() -> None:
     assert "the energy counter sees too little of the period of 0.8" in estimate.reason
 
 
+@pytest.mark.slow
 def test_a_beat_through_a_sensor_that_averages_all_the_time_is_no_period() -> None:
     for seed in range(4):
         readings = seen(0.142, "100/100", seed=seed)

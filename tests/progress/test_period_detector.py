@@ -54,6 +54,7 @@ def test_a_waveform_of_the_size_of_the_noise_is_found_where_readings_are_many_an
     assert abs(relative_error(estimate, heard)) < 0.01
 
 
+@pytest.mark.slow
 def test_gradient_accumulation_is_one_period_not_four_and_without_parts_alike_there_are_no_multiples() -> None:
     estimate = found(signal("accumulate4", "20/10", 1.7), "20/10")
     assert (estimate.period_s, estimate.multiples) == (pytest.approx(1.7, rel=0.02), (2, 4))
@@ -68,6 +69,7 @@ def test_the_realised_mean_is_followed_through_jitter() -> None:
     assert float(np.median(errors)) < 0.002
 
 
+@pytest.mark.slow
 def test_the_stated_error_covers_the_truth() -> None:
     inside = 0
     for seed in range(20):
@@ -77,6 +79,7 @@ def test_the_stated_error_covers_the_truth() -> None:
     assert inside >= 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NULLS)
 def test_what_repeats_nothing_is_not_called_periodic(kind: str) -> None:
     verdicts = []
@@ -206,6 +209,7 @@ def test_a_checkpoint_hides_no_steps_whatever_it_draws(gaps_s: dict[int, float],
     assert float(cycles.count[-1]) * multiple * realised_s == pytest.approx(counted_s, rel=0.1)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_come_regularly_are_not_the_iteration() -> None:
     for seed in range(2):
         gaps_s = dict.fromkeys(range(8, 400, 12), 4.0)

@@ -48,6 +48,7 @@ def tuned(name: str, sensor: str) -> tuple[Outcome, PeriodProgress]:
     return outcome, progress
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sensor"),
     [("quadro-rtx-6000/alexnet", "v100"), ("tesla-v100/resnet152", "a100"), ("quadro-rtx-6000/inception3", "turing")],
@@ -67,6 +68,7 @@ def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
     assert [(event.kind, event.confidence) for event in found] == [("period", "high")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensor", ["a100", "turing"])
 def test_a_period_out_of_the_sensors_reach_leaves_the_limit_found_on_arrival_with_the_reason(sensor: str) -> None:
     outcome, progress = tuned("quadro-rtx-6000/alexnet", sensor)  # 113 ms
@@ -190,6 +192,7 @@ class Played:
 SHORTER = "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
 
 
+@pytest.mark.slow
 def test_what_gets_shorter_at_a_lower_cap_is_another_jobs_or_was_never_its_own_cycle() -> None:
     """A job that speeds up when it is capped: no job does. The job may have changed; where the limit found on arrival
     shows the same as before, it has not, and what repeats was a beat of the job with the sampling."""
@@ -203,6 +206,7 @@ def test_what_gets_shorter_at_a_lower_cap_is_another_jobs_or_was_never_its_own_c
     assert played.play((300.0, 0.50, 30.0)) == SHORTER  # for good
 
 
+@pytest.mark.slow
 def test_a_job_that_changes_while_a_cap_is_tried_is_learned_anew_at_the_limit_found_on_arrival() -> None:
     played = Played()
     assert played.play((300.0, 0.50, 20.0), (250.0, 0.55, 15.0)) is None
@@ -214,6 +218,7 @@ def test_a_job_that_changes_while_a_cap_is_tried_is_learned_anew_at_the_limit_fo
     assert len(played.changed) == 2
 
 
+@pytest.mark.slow
 def test_a_cap_that_hides_the_pattern_is_taken_for_a_change_once() -> None:
     played = Played()
     assert played.play((300.0, 0.50, 20.0), (150.0, None, 40.0)) is not None
@@ -224,6 +229,7 @@ def test_a_cap_that_hides_the_pattern_is_taken_for_a_change_once() -> None:
     assert len(played.changed) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise_s", "now_s", "said"), [(25.0, 0.55, []), (0.0, 0.77, ["1.40 times as long as before"])]
 )
@@ -239,6 +245,7 @@ def test_what_was_followed_and_is_lost_is_looked_for_again(noise_s: float, now_s
     assert [one.rsplit("takes ")[-1] for one in played.changed] == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap_w", [250.0, 300.0])
 def test_what_repeats_otherwise_than_what_was_followed_is_another_job(cap_w: float) -> None:
     """Where the limit found on arrival holds, it is learned anew; elsewhere its baseline is to be measured."""
@@ -254,6 +261,7 @@ def test_what_repeats_otherwise_than_what_was_followed_is_another_job(cap_w: flo
 OTHERWISE = "the workload has changed: its power repeats otherwise than before, every 0.7 s"
 
 
+@pytest.mark.slow
 def test_a_long_cycle_is_still_counted_after_ten_minutes_at_a_cap() -> None:
     clock, sensor = VirtualClock(), SensorModel(update_s=0.5, window_s=0.1)
     profile = replace(profiles.load("tesla-v100/resnet50"), default_time_s=8.0)
@@ -268,6 +276,7 @@ def test_a_long_cycle_is_still_counted_after_ten_minutes_at_a_cap() -> None:
     assert max(late_s[15:]) < 60.0  # no stretch of half the readings was forgotten before it was counted
 
 
+@pytest.mark.slow
 def test_a_disturbed_window_does_not_end_the_search_for_a_period() -> None:
     """Validation and checkpoints come in between, and autocap hardly gets to look: the clock has to do for a while."""
     sensor = PRESETS["v100"]
@@ -314,6 +323,7 @@ def test_another_period_counts_as_a_change_only_once_it_is_found_a_second_time(m
     assert progress.changed == "the workload has changed: its power repeats otherwise than before, every 0.331 s"
 
 
+@pytest.mark.slow
 def test_a_job_that_goes_on_at_another_pace_is_counted_by_its_new_period() -> None:
     node = SimulatedNode(sensor=PRESETS["v100"])
     profile = replace(profiles.load("tesla-v100/resnet50"), default_time_s=0.5)
@@ -386,6 +396,7 @@ def test_whatever_is_left_of_the_readings_there_is_a_verdict(kind, seed, window_
     countable_cycles(count(template, again_s, again_w, update_s=update_s, window_s=window_s))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(seed=SEEDS)
 @example(7)  # powers whose squares are no numbers any more
@@ -409,6 +420,7 @@ def test_a_pattern_that_is_followed_through_no_two_neighbouring_readings_is_lost
         assert count(template, few_s, few_w, update_s=0.1, window_s=0.025) is None
 
 
+@pytest.mark.slow
 def test_blocks_that_hold_no_reading_are_no_pattern() -> None:
     """A few readings, a gap, many readings: most blocks of the fit were followed, and empty."""
     for seed in (42, 18, 3):

@@ -95,6 +95,7 @@ def near_slots(draw: st.DrawFn) -> bytes:
 hostile = st.lists(slots() | near_slots() | st.binary(min_size=64, max_size=64)).map(b"".join)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary() | hostile, max_size=6))
 def test_whatever_is_in_a_map_what_is_read_is_what_a_job_can_have_done(tables: list[bytes]) -> None:
     before: StepReading | None = None
@@ -153,6 +154,7 @@ def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_foun
     assert estimate.reason == "0.270 s is under three updates of the sensor: it may be an alias"
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 2**32),

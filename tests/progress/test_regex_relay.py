@@ -277,6 +277,7 @@ def test_numbers_beyond_all_measure_stop_the_counting_and_not_the_output() -> No
     assert counted is None or counted.count < 2**64
 
 
+@pytest.mark.slow
 def test_a_pattern_that_explodes_stops_the_counting_and_not_the_output() -> None:
     with tempfile.TemporaryFile() as file, Relay.start("^(a+)+$", sink=file.fileno()) as relay:
         line = "a" * 60 + "b"

@@ -61,6 +61,7 @@ def cases() -> Iterator[tuple[Profile, float, float]]:
                 yield profile, low + step * (high - low) / 8, full_hz
 
 
+@pytest.mark.slow
 def test_two_standard_errors_reach_the_truth_on_all_seed_profiles_whatever_the_host_takes() -> None:
     held = total = 0
     for profile, cap_w, full_hz in cases():
@@ -139,6 +140,7 @@ def test_in_whole_jobs_the_ranges_hold_and_a_kept_cap_is_within_the_limit_on_slo
     assert truth(RESNET50, share, outcome.final_cap_w) <= 1.10
 
 
+@pytest.mark.slow
 def test_where_the_cap_that_promises_most_is_too_uncertain_one_that_is_surely_better_is_kept() -> None:
     profile, metric = profiles.load("quadro-rtx-6000/inception4"), Metric(name="eds", k=2.0)
     config = TuneConfig(metric=metric, caps_w=(130.0, 180.0, 220.0))

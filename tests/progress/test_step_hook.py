@@ -392,6 +392,7 @@ def train(batches, step=optimizer.step):
 class TestRealTorch:
     """Slower than the rest: it imports torch, and its compiler."""
 
+    @pytest.mark.slow
     def test_training_with_loader_workers_and_a_compiled_step_is_counted_in_one_slot_without_a_warning(
         self, step_map: StepMap
     ) -> None:

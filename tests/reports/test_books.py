@@ -100,6 +100,7 @@ def test_a_cap_beyond_the_limit_on_slowdown_is_no_constant_one() -> None:
     assert found.constant.setting == (300.0,)
 
 
+@pytest.mark.slow
 def test_a_log_that_is_read_again_says_the_same_as_the_run_did_at_its_end(run: Path) -> None:
     events = read_events(run)
     more = [one for event in events for one in ((event, event) if isinstance(event, Tally) else (event,))]
@@ -151,6 +152,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_followed_says_what_that_was_worth(run: Path) -> None:
     events = read_events(run)
     summary = summarise(events)
@@ -174,6 +176,7 @@ def test_a_run_that_followed_says_what_that_was_worth(run: Path) -> None:
     assert shown.headline.endswith(" EUR in this run, search included (emulated)")
 
 
+@pytest.mark.slow
 def test_the_value_and_the_moves_stand_above_each_other_with_the_power(run: Path) -> None:
     events = read_events(run)
     timeline = pictures(summarise(events), events, read_samples(run))[0]

@@ -106,6 +106,7 @@ def test_the_timeline_shows_states_trials_draw_both_limits_and_the_period(drawn,
     assert known.y_error[0] == pytest.approx(summary.baseline.period_s * summary.baseline.period_rel_stderr)
 
 
+@pytest.mark.slow
 def test_the_lowest_and_highest_reading_survive_in_a_long_timeline(run: tuple[Summary, list[Event], Samples]) -> None:
     summary, events, _ = run
     t_s = np.arange(0, 3 * 86400, 0.25)  # a million readings over three days

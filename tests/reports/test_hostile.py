@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +107,7 @@ def followed(folder: Path) -> None:
         assert status.saved_share is None or status.saved_share < math.inf
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(0, 2**64))
 def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(tmp_path_factory, seed) -> None:

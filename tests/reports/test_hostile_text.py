@@ -103,6 +103,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_the_live_view_draws_no_escape_sequence_but_its_own(log: list[Event]) -> None:
     stream, status = Terminal(), Status()
     live = LiveView(stream)
@@ -198,6 +199,7 @@ def test_an_argument_in_an_error_is_one_safe_line(words, tmp_path, monkeypatch, 
     assert is_safe(err[:-1])
 
 
+@pytest.mark.slow
 def test_the_command_of_a_run_is_safe_in_all_that_it_leaves(tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))

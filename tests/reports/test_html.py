@@ -104,6 +104,7 @@ def test_warnings_are_shown(run: Path, tmp_path: Path) -> None:
     assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in present_run(run, events).page
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: Path) -> None:
     events, samples = (run / EVENTS).read_bytes(), (run / SAMPLES).read_bytes()
     first = events.index(b"\n") + 1
@@ -114,6 +115,7 @@ def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: P
         checked(page_of(tmp_path))
 
 
+@pytest.mark.slow
 def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path: Path) -> None:
     observed = page_of(record(tmp_path / "observed", observe=True))
     assert "<h1>No cap was kept</h1>" in observed
@@ -149,6 +151,7 @@ def test_a_fault_in_making_the_page_is_a_sentence_that_names_its_traceback(run: 
     assert "Traceback (most recent call last):" in (tmp_path / "internal-fault.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(run, capsys) -> None:
     assert main(["report", str(run), "--html"]) == 0
     assert capsys.readouterr() == ("", f"autocap: wrote {run / 'report.html'}\n")
@@ -157,6 +160,7 @@ def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_as
     assert json.loads(capsys.readouterr().out)["schema"] == 1
 
 
+@pytest.mark.slow
 def test_rates_of_the_report_stand_in_for_those_of_the_run_on_every_form_of_it(run, tmp_path, capsys) -> None:
     started, *rest = read_events(run)
     assert isinstance(started, RunStarted)

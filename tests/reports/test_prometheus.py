@@ -145,6 +145,7 @@ def is_held(client: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_hundred_idle_connections_hold_sixteen_descriptors_and_no_thread_and_end(port: int) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     exporter = Exporter.start("127.0.0.1", port, longest_s=1.0)
@@ -163,6 +164,7 @@ def test_a_hundred_idle_connections_hold_sixteen_descriptors_and_no_thread_and_e
         client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"])
 def test_a_client_that_sends_or_reads_slowly_is_closed_in_time(port: int, log: list[Event], asked: bytes) -> None:
     exporter = Exporter.start("127.0.0.1", port, longest_s=0.5)
@@ -228,6 +230,7 @@ def test_what_a_gpu_calls_itself_is_no_more_than_text(exporter: Exporter, port: 
     assert scrape(port)["autocap_gpu_info"][0][0]["name"] == r"\x1b]52;c;eA==\x07\udc80\n# HELP"
 
 
+@pytest.mark.slow
 def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: Cli, port: int) -> None:
     words = ("run", *EMULATED, "--prometheus", str(port))
     run = cli.start(*words, "--out", "run", "--", sys.executable, str(cli.job), "60")

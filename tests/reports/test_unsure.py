@@ -52,6 +52,7 @@ def log() -> tuple[Event, ...]:
     return tuple(in_full(outcome))
 
 
+@pytest.mark.slow
 def test_the_text_shows_ratios_with_errors_that_span_what_is_possible() -> None:
     text = "\n".join(lines(run_document(summarise(log()), log())))
     assert not OF_AN_ITERATION.search(text)
@@ -98,6 +99,7 @@ def test_result_json_has_null_for_seconds_and_ratios_beside_them() -> None:
     assert not re.search(r'"period_s": [\d"]', json.dumps(result))
 
 
+@pytest.mark.slow
 def test_a_counted_run_has_neither_of_these_keys() -> None:
     assert not re.search("time_ratio|energy_ratio|proxy", json.dumps(to_json_dict(summarise(whole_log()))))
 

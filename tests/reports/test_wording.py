@@ -77,6 +77,7 @@ def summary() -> Summary:
     return _summary(in_full(outcome), "job")
 
 
+@pytest.mark.slow
 def test_a_report_without_a_kept_cap_says_why_and_where_to_read_on(summary: Summary) -> None:
     put_back = Decided(t_s=800.0, setting=None, confirmed=False, reason="not better beyond its error: eds 1.00 ± 0.01")
     *before, end = EVENTS[summary.started_at]
@@ -165,6 +166,7 @@ def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_cla
         assert "net of the search" not in whole
 
 
+@pytest.mark.slow
 def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(of_node) -> None:
     assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
     whole = "\n".join(lines(of_node))
@@ -361,6 +363,7 @@ def sentences(log: list[events.Event]) -> list[str]:
     return [line for line in map(wording.line, log) if line is not None]
 
 
+@pytest.mark.slow
 def test_a_search_under_a_ceiling_says_what_was_given_and_what_its_baseline_was() -> None:
     outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=[(0.0, 160.0)], end_s=200.0)
     lines = sentences(outcome.log.events)
@@ -373,6 +376,7 @@ def test_a_search_under_a_ceiling_says_what_was_given_and_what_its_baseline_was(
     ]
 
 
+@pytest.mark.slow
 def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() -> None:
     grants = [(110.0, 140.0), (120.0, 110.0), (180.0, None)]
     outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=grants, end_s=200.0)
@@ -385,6 +389,7 @@ def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() 
     assert held.startswith("measured at 110 W while the budget held it there: time +")
 
 
+@pytest.mark.slow
 def test_a_cap_by_the_curve_alone_is_not_called_confirmed() -> None:
     outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=[(10.0, 150.0)], end_s=200.0)
     said = "keeping 150 W, not confirmed: the best up to 150 W"

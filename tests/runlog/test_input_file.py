@@ -106,6 +106,7 @@ def test_an_error_shows_nothing_of_what_was_found(tmp_path: Path) -> None:
     assert said == [f"{tmp_path / 'events.jsonl'}: 3 lines are damaged and left out, the first is line 1"]
 
 
+@pytest.mark.slow
 def test_a_log_of_more_events_than_any_run_has_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
     log.write_bytes(b"{}\n" * 100_001)

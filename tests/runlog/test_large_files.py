@@ -38,6 +38,7 @@ def written(folder: Path, data: bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -96,6 +97,7 @@ def test_a_picture_says_that_it_shows_some_of_the_samples(tmp_path: Path) -> Non
     assert "Of the samples: the file is large: about one of " in page
 
 
+@pytest.mark.slow
 def test_of_thousands_of_trials_a_report_shows_the_last(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
     log = run / "events.jsonl"

@@ -47,6 +47,7 @@ def test_every_event_reads_back_as_it_was_written(kind: type, data: st.DataObjec
     assert events_of([line]) == [event]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @settings(max_examples=10)
 @given(data=st.data())
@@ -62,6 +63,7 @@ def test_a_record_of_whatever_json_is_refused_as_documented_or_is_a_record(kind:
     assert isinstance(read, kind)
 
 
+@pytest.mark.slow
 @given(logs.filter(len), st.data())
 def test_a_damaged_line_costs_that_line_only(written: list[Event], data: st.DataObject) -> None:
     lines = [line_of(event) for event in written]
@@ -70,6 +72,7 @@ def test_a_damaged_line_costs_that_line_only(written: list[Event], data: st.Data
     assert events_of(lines) == written[:place] + written[place + 1 :]
 
 
+@pytest.mark.slow
 @given(logs, st.integers(min_value=0), st.data())
 def test_a_log_that_breaks_off_anywhere_gives_all_whole_events(tmp_path_factory, written, cut, data) -> None:
     folder = tmp_path_factory.mktemp("run", numbered=True)
@@ -100,6 +103,7 @@ numbers = st.floats(min_value=-1e6, max_value=1e6, width=32).map(repr)
 cells = st.one_of(numbers, st.sampled_from(["", "x", "nan", "inf", '"', "1,2"]))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(cells, cells, cells), max_size=30), st.integers(0, 400))
 def test_of_a_trace_with_any_cells_what_is_kept_ascends_and_is_above_0(tmp_path_factory, rows, cut) -> None:
     text = "t_s,power_w,energy_j\n" + "".join(",".join(row) + "\n" for row in rows)
@@ -116,6 +120,7 @@ def test_of_a_trace_with_any_cells_what_is_kept_ascends_and_is_above_0(tmp_path_
     assert sum(len(part.t_s) for part in trace.split(10 * trace.update_s)) == len(trace.t_s)
 
 
+@pytest.mark.slow
 @given(arbitrary.samples(), st.integers(min_value=0))
 def test_samples_come_back_to_a_millionth_as_far_as_they_were_written(written: list, cut: int) -> None:
     lines = [header(written[0]), *map(row, written)]
@@ -136,6 +141,7 @@ def test_whatever_a_samples_file_holds_it_is_read(data: bytes) -> None:
     assert np.all(np.diff(found.t_s) >= 0)
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=3), st.integers(min_value=0))
 def test_of_gzip_members_cut_anywhere_the_beginning_comes_back(parts: list[bytes], cut: int) -> None:
     whole = b"".join(map(gzip.compress, parts))
@@ -148,6 +154,7 @@ def test_of_gzip_members_cut_anywhere_the_beginning_comes_back(parts: list[bytes
     assert b"".join(parts).startswith(b"".join(Unzipped([whole[: cut % (len(whole) + 1)]])))
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_a_log_line_of_any_json_is_passed_over_or_is_an_event(value: object) -> None:
     line = json.dumps(value, default=str).encode() if value == value else b""

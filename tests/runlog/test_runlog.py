@@ -456,6 +456,7 @@ def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> Non
     assert (tmp_path / "sweep.csv").read_text() == "curve\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_written_cannot_be_reopened(tmp_path: Path) -> None:
     with created(tmp_path), pytest.raises(RunDirectoryError, match="is being written by another autocap; wait for it"):
         RunDirectory.reopen(tmp_path)

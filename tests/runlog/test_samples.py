@@ -53,6 +53,7 @@ def test_a_file_without_samples_gives_none(data: bytes) -> None:
     assert len(parse([data]).t_s) == 0
 
 
+@pytest.mark.slow
 def test_a_day_at_a_held_cap_takes_less_than_5_mb(tmp_path: Path) -> None:
     device = SimulatedDevice(clock := VirtualClock(), SimulatedJob(profile=profiles.load("tesla-v100/resnet50")))
     pace, sizes = Pace(device.sensor), list[int]()

@@ -90,6 +90,7 @@ def _lost_and_back() -> Report:
     return play(usual(), inject)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_for_two_seconds_has_its_limit_back_soon_after_and_the_other_one_at_once():
     report = _lost_and_back()
     last_s = {gpu: max(t_s for t_s, one, _ in report.sets if one == gpu) for gpu in (0, 1)}
@@ -117,6 +118,7 @@ LENT = "gpu is lent to ada (PID 7); wait for it, or have that end"
 TOLD = f"the job runs untuned for now: {LENT}; it is asked again in 30 s, and then ever less often"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [errors.SetterDenied, errors.DeviceLocked, errors.DeviceShared, errors.LimitWithheld])
 def test_a_job_that_is_refused_at_its_start_is_tuned_once_the_neighbour_has_gone(
     kind: type[errors.AutocapError],
@@ -177,6 +179,7 @@ class Lent(Loop):
         return [what for what, _ in self.story if what in ("renew", "withhold", "lent again", "set", "stop", "restore")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [errors.LeaseEnded, errors.LimitWithheld])
 def test_a_lease_that_ends_in_the_middle_is_asked_for_again_at_growing_intervals(by: type[errors.AutocapError]) -> None:
     refused = [errors.DeviceLocked("still"), errors.LimitWithheld("still")]

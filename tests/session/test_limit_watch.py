@@ -68,6 +68,7 @@ def test_what_a_step_would_explain_is_somebody_elses_once_the_card_has_had_its_t
     assert watch.change(at(4.1, 170.0, 150.0), caps_w) == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("t_s", "state", "allowed"),
     [

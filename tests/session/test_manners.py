@@ -49,6 +49,7 @@ def test_nothing_but_the_power_limit_is_ever_set() -> None:
     assert words == {"nvmlDeviceSetPowerManagementLimit"}  # no persistence mode, no clocks, no reset, no second version
 
 
+@pytest.mark.slow
 def test_a_range_that_ends_high_is_searched_as_far_as_it_goes() -> None:
     report = play(usual(), both(min_mw=200_000), tune=replace(QUICK, caps_w=(200.0, 230.0, 260.0)))
     assert kept(report) == 200.0
@@ -58,6 +59,7 @@ def test_a_range_that_ends_high_is_searched_as_far_as_it_goes() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [GETTERS, *((name,) for name in POWER_AND_LIMITS)], ids=lambda names: names[0])
 def test_getters_that_may_not_be_called_cost_no_tuning(names: tuple[str, ...]) -> None:
     report = play(usual(), both(denied=names))
@@ -94,6 +96,7 @@ def test_without_the_permission_to_set_a_limit_nothing_begins_and_the_ways_out_a
     assert (report.sets, report.status) == ((), 0)
 
 
+@pytest.mark.slow
 def test_without_persistence_nvml_stays_open_as_the_limits_would_go_with_its_last_client() -> None:
     report = play(usual(), both(persistence=False))
     assert kept(report) == 150.0
@@ -102,6 +105,7 @@ def test_without_persistence_nvml_stays_open_as_the_limits_would_go_with_its_las
     assert last == "the job ended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t_s", [4.0, 12.0])
 def test_limits_that_fall_back_to_the_default_end_the_tuning_and_stay_there(t_s: float) -> None:
     default_mw = usual().cards[0].default_mw
@@ -114,6 +118,7 @@ def test_limits_that_fall_back_to_the_default_end_the_tuning_and_stay_there(t_s:
     assert report.ended
 
 
+@pytest.mark.slow
 def test_a_board_that_keeps_to_a_part_of_its_limit_is_tuned_by_what_caps_do() -> None:
     report = play(usual(), both(acts_share=0.7))
     assert kept(report) <= 215.0
@@ -122,6 +127,7 @@ def test_a_board_that_keeps_to_a_part_of_its_limit_is_tuned_by_what_caps_do() ->
     assert not any("outside autocap" in text for text in report.said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["linear", "model"])
 def test_a_cap_is_said_to_cost_what_it_costs_where_a_stretch_of_caps_is_one_setting(strategy: str) -> None:
     tune = replace(QUICK, caps_w=(200.0, 225.0, 235.0, 250.0), target_stderr=0.02)
@@ -140,12 +146,14 @@ def test_a_cap_is_said_to_cost_what_it_costs_where_a_stretch_of_caps_is_one_sett
     assert decided.energy_per_iteration_j == pytest.approx(true_j, rel=0.01)
 
 
+@pytest.mark.slow
 def test_peaks_above_the_limit_are_not_taken_for_a_limit_that_does_not_hold() -> None:
     report = play(usual(), both(peaks_share=0.03))
     assert kept(report) == 150.0
     assert report.said == ("the job ended",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_s", [4.0, 12.0])
 def test_an_agent_that_sets_its_number_again_and_again_is_never_fought(from_s: float) -> None:
     agent = again(0, 222_000, from_s=from_s, every_s=3.0, until_s=200.0)
@@ -156,12 +164,14 @@ def test_an_agent_that_sets_its_number_again_and_again_is_never_fought(from_s: f
     assert report.ended
 
 
+@pytest.mark.slow
 def test_a_counter_that_begins_anew_is_left_for_the_readings_of_power() -> None:
     report = play(usual(), both(counter_wraps_mj=5_500_000))
     assert kept(report) == 150.0
     assert any(re.search(r"energy counter of GPU \d went back .* is not used", text) for text in report.said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["linear", "golden"])
 def test_where_something_outside_holds_the_cards_lower_no_cap_above_that_is_tried(strategy: str) -> None:
     report = play(usual(), both(ceiling_mw=210_000), strategy=strategy)
@@ -175,6 +185,7 @@ def test_where_something_outside_holds_the_cards_lower_no_cap_above_that_is_trie
     )
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_known_to_set_limits_is_named_once_somebody_has(tmp_path: Path) -> None:
     sleep = shutil.which("sleep")
     assert sleep is not None
@@ -187,6 +198,7 @@ def test_an_agent_that_is_known_to_set_limits_is_named_once_somebody_has(tmp_pat
     assert any(f"LACT (lact) (PID {agent.pid})" in text and "may have set it" in text for text in report.said)
 
 
+@pytest.mark.slow
 def test_without_an_energy_counter_power_is_added_up() -> None:
     with_counter, without = (play(usual(), both(energy_counter=there), sample_hz=None) for there in (True, False))
     assert kept(without) == 150.0
@@ -197,6 +209,7 @@ def test_without_an_energy_counter_power_is_added_up() -> None:
     assert added.energy_per_iteration_j == pytest.approx(there.energy_per_iteration_j, rel=0.02)
 
 
+@pytest.mark.slow
 def test_once_the_jobs_gpus_are_known_no_lists_of_processes_are_asked_for() -> None:
     lists = Fault(code=0, function="nvmlDeviceGetComputeRunningProcesses_v3", times=None, from_s=3.0)
     stages: list[Stage] = []

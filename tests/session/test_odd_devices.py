@@ -31,6 +31,7 @@ def cards(**changes: object) -> Machine:
     return replace(usual(), cards=tuple(replace(card, **changes) for card in usual().cards))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lag_s", "way"), [(0.0, Way.DOWN), (0.008, Way.DOWN), (0.008, Way.NEAREST), (0.6, Way.UP)])
 def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_limits_found(lag_s, way) -> None:
     firmware = Steps(step_mw=25_000, lag_s=lag_s, way=way, untouched_mw=ARRIVALS_MW)
@@ -44,6 +45,7 @@ def test_tuning_goes_on_at_what_the_cards_take_and_ends_with_a_kept_cap_and_the_
     assert report.said[0].endswith("as steps of 25 W would")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refuses", "said"),
     [
@@ -58,6 +60,7 @@ def test_a_floor_above_the_range_that_the_driver_states_is_the_ranges_end(refuse
     assert (report.limits_mw, report.left_behind, report.restored_later) == (ARRIVALS_MW, (), False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag_s", [0.008, 0.5])
 def test_a_floor_above_the_range_of_a_card_that_takes_steps_leaves_those_above_it(lag_s: float) -> None:
     firmware = Steps(step_mw=25_000, lag_s=lag_s)
@@ -70,6 +73,7 @@ def test_a_floor_above_the_range_of_a_card_that_takes_steps_leaves_those_above_i
     assert report.left_behind == ()
 
 
+@pytest.mark.slow
 def test_a_cap_above_what_something_outside_holds_a_card_at_is_left_out_of_the_search() -> None:
     report = play(usual(), both_cards(ceiling_mw=230_000))
     assert (
@@ -80,6 +84,7 @@ def test_a_cap_above_what_something_outside_holds_a_card_at_is_left_out_of_the_s
     assert (report.limits_mw, report.left_behind, report.restored_later) == (ARRIVALS_MW, (), False)
 
 
+@pytest.mark.slow
 def test_a_card_that_is_held_lower_from_outside_and_takes_steps_is_tuned_on_them() -> None:
     report = play(cards(ceiling_mw=281_000, steps=Steps(step_mw=25_000, lag_s=0.5)), lambda stage: None)
     assert report.kept_w == 150.0
@@ -87,6 +92,7 @@ def test_a_card_that_is_held_lower_from_outside_and_takes_steps_is_tuned_on_them
     assert report.left_behind == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [5, 6])
 def test_a_wrong_limit_where_a_card_of_steps_is_asked_once_more_makes_its_step_nobody_elses(seed: int) -> None:
     made = cards(steps=Steps(step_mw=25_000, lag_s=0.5), wrong_share=0.2, wrong_mw=-7_000)
@@ -95,6 +101,7 @@ def test_a_wrong_limit_where_a_card_of_steps_is_asked_once_more_makes_its_step_n
     assert not any("somebody else" in text for text in report.said)
 
 
+@pytest.mark.slow
 def test_where_one_of_two_cards_takes_steps_both_get_what_it_takes() -> None:
     report = play(usual(), lambda stage: stage.card(1, steps=Steps(step_mw=25_000, untouched_mw=ARRIVALS_MW)))
     assert report.limits_mw == ARRIVALS_MW
@@ -102,6 +109,7 @@ def test_where_one_of_two_cards_takes_steps_both_get_what_it_takes() -> None:
     assert report.said[-1] == "the job ended"
 
 
+@pytest.mark.slow
 def test_a_driver_that_ignores_every_third_set_ends_no_tuning() -> None:
     report = play(usual(), both_cards(ignored_share=0.33))
     assert report.said == ("the job ended",)
@@ -110,6 +118,7 @@ def test_a_driver_that_ignores_every_third_set_ends_no_tuning() -> None:
     assert not report.restored_later
 
 
+@pytest.mark.slow
 def test_steps_of_an_unusual_length_and_origin_are_learned_as_well() -> None:
     firmware = Steps(step_mw=50_000, from_mw=12_500, untouched_mw=ARRIVALS_MW)
     report = play(usual(), both_cards(steps=firmware))
@@ -121,6 +130,7 @@ def test_steps_of_an_unusual_length_and_origin_are_learned_as_well() -> None:
 ARRIVAL_MW = 251_007
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t_s", [4.0, 8.7, 9.0, 9.3, 14.0, 21.0])
 def test_a_driver_that_is_loaded_again_costs_no_more_than_a_trial(t_s: float) -> None:
     report = play(replace(usual(), reloads=(t_s,)), lambda stage: None)
@@ -133,6 +143,7 @@ def test_a_driver_that_is_loaded_again_costs_no_more_than_a_trial(t_s: float) ->
     assert not any("somebody else" in text or "in steps" in text for text in report.said)
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_opened_again_is_why_tuning_ends() -> None:
     gone = Fault(code=9, function="nvmlInitWithFlags", times=None, from_s=5.0)
     report = play(replace(usual(), reloads=(9.0,)), lambda stage: stage.fail(gone))
@@ -196,6 +207,7 @@ def episodes(trouble: Trouble, lasts_s: float, every_s: float) -> tuple[Episode,
 ZEROS, STOPPED = "the power sensor of GPU 0 reads 0 W;", "the energy counter of GPU 0 has not moved for"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("met", "counter", "said"),
     [
@@ -226,6 +238,7 @@ def test_a_gap_of_a_sensor_is_bridged(met: tuple[Episode, ...], counter: bool, s
     assert decided.energy_per_iteration_j == pytest.approx(true_j, rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_window_goes_on_after_a_short_gap() -> None:
     made = replace(usual(), iterations=1500)
     first, second = (replace(card, energy_counter=False) for card in made.cards)
@@ -235,6 +248,7 @@ def test_a_window_goes_on_after_a_short_gap() -> None:
     assert (report.kept_w, report.said[-1]) == (150.0, "the job ended")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_sensor_that_sticks_for_seconds_beside_no_counter_is_no_change_of_the_job(seed: int) -> None:
     made = replace(usual(), iterations=1500, seed=seed)

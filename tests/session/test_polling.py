@@ -190,6 +190,7 @@ def stated(text: str) -> tuple[float, float, float]:
     return rate_hz, cost / 100, error / 100
 
 
+@pytest.mark.slow
 def test_a_job_that_is_slower_while_it_is_polled_has_that_said_once(tmp_path: Path) -> None:
     there = ran(tmp_path, 0.01)
     ((said_s, text),) = there.warned
@@ -204,6 +205,7 @@ def test_a_job_that_is_slower_while_it_is_polled_has_that_said_once(tmp_path: Pa
     assert there.limits_w == [JOB.profile.cap_range.default_w]
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_job_that_is_not_and_nothing_else_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +222,7 @@ def test_nothing_is_said_of_a_job_that_is_not_and_nothing_else_is_another(
     assert (tally.paused_s, tally.paused_iterations) == (other.paused_s, other.paused_iterations)
 
 
+@pytest.mark.slow
 def test_checkpoints_hide_nothing_and_are_not_taken_for_a_cost(tmp_path: Path) -> None:
     often = replace(JOB, episodes=(Episode(every=301, duration_s=4.0),))
     ((_, text),) = ran(tmp_path / "slowed", 0.01, job=often).warned
@@ -228,6 +231,7 @@ def test_checkpoints_hide_nothing_and_are_not_taken_for_a_cost(tmp_path: Path) -
     assert ran(tmp_path / "not", 0.0, job=often).warned == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [
@@ -245,6 +249,7 @@ def test_where_it_could_not_be_told_or_would_leave_something_out_the_devices_are
     assert (there.stints, there.warned) == (0, [])
 
 
+@pytest.mark.slow
 def test_another_limit_that_is_set_meanwhile_is_seen_soon(tmp_path: Path) -> None:
     there = ran(tmp_path / "before", 0.0)
     from_s = next(t_s for t_s, gap_s in zip(there.sampled_s, there.gaps_s, strict=False) if gap_s > 5.0)

@@ -140,6 +140,7 @@ def started(metric: Metric, now: datetime) -> RunStarted:
     return replace(STARTED, command=("train",), started_at=now.isoformat(), metric=info, strategy="linear")
 
 
+@pytest.mark.slow
 def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:
     first = run()
     (kept,) = [event.setting for event in first.events if isinstance(event, events.Decided)]
@@ -160,6 +161,7 @@ def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:
     assert (entry.runs, entry.command, entry.latest.metric.name) == (3, ("train",), "eds")
 
 
+@pytest.mark.slow
 def test_how_long_the_whole_job_was_is_remembered_where_the_run_saw_it_end(run: Runs) -> None:
     ran = run()
     (entry,) = run.store.entries()
@@ -176,6 +178,7 @@ def test_how_long_the_whole_job_was_is_remembered_where_the_run_saw_it_end(run: 
         assert entry.latest.job_iterations is None
 
 
+@pytest.mark.slow
 def test_what_is_not_of_this_job_any_more_is_not_begun_from(run: Runs) -> None:
     run()
     counted_otherwise = run(progress="period", days=1, memory=True)
@@ -186,6 +189,7 @@ def test_what_is_not_of_this_job_any_more_is_not_begun_from(run: Runs) -> None:
     assert (entry.runs, len(entry.curves)) == (1, 1)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_or_kept_where_it_is_not_wanted(run: Runs) -> None:
     run(memory=False)
     assert run.store.entries() == []
@@ -199,6 +203,7 @@ def test_nothing_is_read_or_kept_where_it_is_not_wanted(run: Runs) -> None:
     assert run.store.entries() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_named_comes_before_what_is_remembered(run: Runs) -> None:
     run()
     run(days=1)
@@ -214,6 +219,7 @@ def test_a_run_that_is_named_comes_before_what_is_remembered(run: Runs) -> None:
     assert warning.endswith(said)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) -> None:
     (run.folder / "file").touch()
     blocked = run(place=run.folder / "file" / "memory")
@@ -224,6 +230,7 @@ def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) 
     assert blocked.of(events.Decided)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_decision_or_with_ratios_alone_leaves_nothing(run: Runs) -> None:
     ran = run()
     memory = JobMemory(job=Job.of(["train"], {}, run.folder), store=MemoryStore(run.folder / "other"), now=NOW)

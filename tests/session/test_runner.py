@@ -196,6 +196,7 @@ def test_nobody_is_named_for_what_is_nobodys_doing():
     assert not any("PID" in one for one in loop.warnings)
 
 
+@pytest.mark.slow
 def test_a_few_interruptions_are_got_over():
     loop = Loop(VirtualClock(), put_back_at_s=[70.0 * n for n in range(1, 30)], end_s=2500.0)
     assert loop.run().ended_because == "the job ended"
@@ -211,6 +212,7 @@ def test_a_driver_that_takes_seconds_to_answer_is_not_said_to_be_a_stop():
     assert loop.warnings[0] == "a call to the device took 6.0 s; the limits were put back meanwhile"
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_interrupted_again_and_again_ends_the_tuning_instead_of_beginning_for_ever_anew():
     loop = Loop(VirtualClock(), put_back_at_s=[12.0 * n for n in range(1, 100)], end_s=2000.0)
     assert loop.run().ended_because == (
@@ -284,6 +286,7 @@ def test_no_step_has_ended_after_its_sample() -> None:
         assert sample.steps is None or sample.steps.t_s <= sample.t_s
 
 
+@pytest.mark.slow
 def test_a_reading_in_whose_middle_we_were_held_up_is_taken_again() -> None:
     samples, device = seen(Starvation(spells=ALWAYS, gap_s=1.0, spread=0.3, held_up=0.3))
     counted_j = np.array([sample.readings[0].energy_j for sample in samples], dtype=float)

@@ -73,6 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield Place(made, helper, zeusd, stack)
 
 
+@pytest.mark.slow
 def test_who_may_set_limits_sets_them_and_asks_nobody(place: Place) -> None:
     helper, zeusd = place.serve_helper(), place.serve_zeusd()
     found = actuation("auto", place.device(Permitted))
@@ -90,12 +91,14 @@ def test_who_may_not_takes_the_helper_with_the_caps_that_it_allows(place: Place)
     assert [(gpu.cap_range.min_w, gpu.cap_range.max_w) for gpu in found.gpus] == [(120.0, 250.0), (120.0, 249.0)]
 
 
+@pytest.mark.slow
 def test_a_device_that_is_lent_to_somebody_is_waited_for_and_not_taken_behind_their_back(place: Place) -> None:
     place.serve_helper(replace(place.offer(0), lent_to=Holder(uid=1000, pid=7)), place.offer(1))
     place.serve_zeusd()
     assert actuation("auto", place.device()).name == "helper"
 
 
+@pytest.mark.slow
 def test_without_a_helper_zeusd_sets_them_under_a_guardian_of_ours(place: Place) -> None:
     place.serve_zeusd()
     found = actuation("auto", place.device())
@@ -105,6 +108,7 @@ def test_without_a_helper_zeusd_sets_them_under_a_guardian_of_ours(place: Place)
     assert guardian._kind == f"zeusd:{place.zeusd}"  # by which the watchdog finds the way
 
 
+@pytest.mark.slow
 def test_where_nobody_would_set_them_we_try_and_a_refusal_gives_every_reason(place: Place) -> None:
     place.serve_helper(place.offer(1))
     place.serve_zeusd(groups=("gpu-read",))
@@ -119,6 +123,7 @@ def test_where_nobody_would_set_them_we_try_and_a_refusal_gives_every_reason(pla
     assert not isinstance(refused.value, LimitWithheld)
 
 
+@pytest.mark.slow
 def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
     place.serve_helper(replace(place.offer(0), allowed=False, why="process 7 of ada computes on it"), place.offer(1))
     zeusd = place.serve_zeusd()
@@ -129,11 +134,13 @@ def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
     assert str(refused.value) == "the helper does not lend GPU 0: process 7 of ada computes on it"
 
 
+@pytest.mark.slow
 def test_where_nobody_else_is_there_the_refusal_itself_has_the_ways_out(place: Place) -> None:
     found = actuation("auto", place.device())
     assert (found.name, found.passed_over) == ("direct", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "why"), [("helper", "no helper serves"), ("zeusd", "no zeusd serves")])
 def test_what_is_named_and_not_there_is_refused(place: Place, name: str, why: str) -> None:
     with pytest.raises(SetterAbsent, match=why):
@@ -145,6 +152,7 @@ def test_what_is_named_and_not_there_is_refused(place: Place, name: str, why: st
     require_setter(replace(config, tune=replace(config.tune, observe=True)))
 
 
+@pytest.mark.slow
 def test_a_device_that_the_helper_does_not_have_or_leaves_no_cap_for_is_refused(place: Place) -> None:
     place.serve_helper(place.offer(0))
     with pytest.raises(SetterUnavailable, match="the helper does not have GPU 1"):
@@ -165,6 +173,7 @@ class Clashing:
         """It was never entered."""
 
 
+@pytest.mark.slow
 def test_who_has_a_device_from_the_helper_is_named_and_not_the_helper(place: Place) -> None:
     lent = LeaseStatus(uid=1000, user="ada", pid=7, devices=(place.made.uuid(1),), caps_w=(150.0,), since="2026-01-01")
     script = {Op.STATUS: Status(leases=(lent,))}
@@ -175,6 +184,7 @@ def test_who_has_a_device_from_the_helper_is_named_and_not_the_helper(place: Pla
     assert str(refused.value) == "the helper has lent GPU 1 to ada (PID 7); wait for that run, or have it end"
 
 
+@pytest.mark.slow
 def test_without_a_helper_whoever_holds_the_lock_is_named(place: Place) -> None:
     way = replace(actuation("direct", place.device()), guardian=lambda job: cast(LimitGuard, Clashing()))
     with pytest.raises(DeviceLocked, match="controlled by autocap with PID 7"), ExitStack() as stack:

@@ -1,6 +1,8 @@
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.strategies.bandit import Bandit
@@ -57,6 +59,7 @@ def test_arms_above_one_that_did_not_bind_are_not_pulled() -> None:
         strategy.tell(curves.trial_of(ENERGY, curves.measured(curves.RISING, cap_w, stated=NOISE), baseline))
 
 
+@pytest.mark.slow
 def test_a_larger_gain_is_reached_in_fewer_trials() -> None:
     patient = [len(pull(curve, EDP, gain=0.002).asks) for curve in curves.PHYSICAL]
     hasty = [len(pull(curve, EDP, gain=0.02).asks) for curve in curves.PHYSICAL]

@@ -102,6 +102,7 @@ def test_nothing_is_tried_below_a_cap_that_is_surely_too_slow() -> None:
     assert min(asks) > 180.0
 
 
+@pytest.mark.slow
 def test_all_that_takes_long_is_done_before_the_first_question() -> None:
     """A controller that is silent for long is taken for hung. A process of its own: here all is imported already."""
     code = """

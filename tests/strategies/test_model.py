@@ -40,6 +40,7 @@ def physical(metric: Metric) -> list[tuple[Curve, Search]]:
     return [(curve, fit(curve, metric, noise=0.005, seed=3)) for curve in PHYSICAL]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [ENERGY, ED2P, EDS], ids=lambda metric: metric.name)
 def test_half_a_percent_of_noise_costs_little_in_a_handful_of_trials(metric: Metric) -> None:
     searches = physical(metric)
@@ -292,6 +293,7 @@ def _covariance(costs: Costs, places: Sequence[int]) -> Floats:
     return total
 
 
+@pytest.mark.slow
 def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open() -> None:
     def repeats(noise: float) -> int:
         found = [fit(curve, EDP, noise=noise) for curve in PHYSICAL[:4]]

@@ -90,6 +90,7 @@ def test_whatever_trials_show_a_search_stays_on_its_grid_and_ends(name, seed, me
     assert all(one.setting in grid for one in predicted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
 @pytest.mark.parametrize(
     ("name", "seeds", "worst", "asked", "fewer"),

@@ -109,6 +109,7 @@ def test_without_a_source_the_gpus_are_all_that_counts() -> None:
     assert row.energy_sd_j == row.gpus_energy_sd_j
 
 
+@pytest.mark.slow
 def test_a_sweep_measures_the_node_and_its_gpus_as_they_are() -> None:
     panel = sweep(Command(profile=PROFILE, iterations=100, jitter=0.01, rest_w=400.0), repeats=2, seed=1, step_w=20.0)
     for row in panel.rows:

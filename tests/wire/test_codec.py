@@ -40,6 +40,7 @@ def test_a_record_is_read_as_it_was_written(strict: bool, flat: bool) -> None:
     assert decode(Whole, said, strict=strict, flat=flat) == whole
 
 
+@pytest.mark.slow
 @given(arbitrary.of(Reading))
 def test_by_position_a_later_version_may_have_more_fields_than_an_earlier_one(reading: Reading) -> None:
     said = encode(reading, flat=True)

@@ -56,6 +56,7 @@ def test_a_line_that_is_too_long_is_refused_before_its_end_has_come(ends: tuple[
         stream.take()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", [False, True])
 @given(st.lists(st.sampled_from([b"x", b"yy" * 9, b"\r", b"\n", b"\r\n", b"\x0c", b"\xff"])).map(b"".join), st.data())
 def test_lines_are_the_same_however_they_arrive(returns: bool, stream: bytes, data: st.DataObject) -> None:

@@ -83,6 +83,7 @@ def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--device cuda: torch sees no GPU; pass --device cpu" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     size = ("--image-size", "16384", "--batch-size", "1048576", "--samples", "1048576")  # petabytes
     status = main(["train", "resnet18", *TINY, *size])
@@ -93,6 +94,7 @@ def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str
     )
 
 
+@pytest.mark.slow
 def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(capsys) -> None:
     status = main(["list", "--json"])
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -105,6 +107,7 @@ def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
     assert (rows["resnet50"]["batch_size"], rows["resnet50"]["image_size"]) == (128, 224)
 
 
+@pytest.mark.slow
 def test_a_job_prints_progress_and_ends_with_its_result(tmp_path, capfd, threads_put_back) -> None:
     options = ("--iterations", "6", "--log-every", "3", "--host-phase", "20%", "--data", "loader", "--workers", "1")
     checkpoint = ("--validate-every", "4", "--checkpoint-every", "5", "--checkpoint", str(tmp_path / "a.pt"))
@@ -124,6 +127,7 @@ def test_a_job_prints_progress_and_ends_with_its_result(tmp_path, capfd, threads
     assert {"loss_first", "loss_last", "peak_memory_bytes"} <= set(result)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
     endless = ("--iterations", "10000000", "--log-every", "1")
     command = [sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, *endless]
@@ -147,6 +151,7 @@ command._entry()"""
     assert process.stdout == "ACTIVE\n"
 
 
+@pytest.mark.slow
 def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(tmp_path) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     inherited["OMP_DISPLAY_ENV"] = "VERBOSE"  # what torch's OpenMP obeys; it is GNU's
@@ -172,6 +177,7 @@ def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iterati
     assert reading.count == result["iterations"]
 
 
+@pytest.mark.slow
 def test_record_keeps_the_power_and_the_steps_of_a_job(tmp_path: Path) -> None:
     out = tmp_path / "trace.csv.gz"
     command = [sys.executable, "-m", "autocap.workloads", "record", str(out), "--device", "emulated", "--"]

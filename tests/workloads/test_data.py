@@ -92,6 +92,7 @@ def epoch_of(batches: "Iterator[tuple[torch.Tensor, torch.Tensor]]") -> dict[tup
     }
 
 
+@pytest.mark.slow
 def test_a_loader_s_processes_give_the_same_samples_every_epoch_in_another_order() -> None:
     batches = training_batches(replace(tiny(), samples=16, data="loader", workers=2), ALONE, CPU)
     first, second = epoch_of(batches), epoch_of(batches)
@@ -106,6 +107,7 @@ def test_a_loader_gives_windows_of_load_too() -> None:
     assert inputs.shape == targets.shape == (8, 32)
 
 
+@pytest.mark.slow
 def test_the_host_phase_is_as_much_work_as_it_was_calibrated_for_in_one_thread() -> None:
     phase = HostPhase(seed=0)
     phase.calibrate(0.1)
@@ -116,6 +118,7 @@ def test_the_host_phase_is_as_much_work_as_it_was_calibrated_for_in_one_thread()
     assert process_s < 1.2 * thread_s
 
 
+@pytest.mark.slow
 def test_the_host_takes_its_share_of_a_step_once_it_has_seen_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0  # in virtual time: what others do on this machine is not the host's
 

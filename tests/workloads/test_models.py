@@ -58,6 +58,7 @@ def test_the_load_forecast_gives_a_load_per_hour_and_counts_every_hour_of_its_wi
     assert summarise(find("lstm")).flops_per_image == 168 * an_hour
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGE_NETWORKS)
 def test_a_network_gives_a_logit_per_class_at_imagenet_sizes(name: str) -> None:
     model = on_meta(find(name))
@@ -93,6 +94,7 @@ def test_the_smallest_sizes_are_the_smallest_that_train(name: str, monkeypatch: 
         assert network.smallest_single == 1 or not trains_at(1, network.smallest_single - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps", "faster"),
     [

@@ -30,6 +30,7 @@ def trained(capfd: pytest.CaptureFixture[str], *options: str) -> tuple[str, dict
     return first, json.loads(last)
 
 
+@pytest.mark.slow
 def test_the_batch_size_found_trains_as_if_it_had_been_passed_and_finding_it_makes_no_optimiser_step(
     capfd: pytest.CaptureFixture[str], optimizer_steps: list[object]
 ) -> None:

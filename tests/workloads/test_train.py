@@ -45,6 +45,7 @@ def test_progress_is_reported_at_intervals_and_at_the_end() -> None:
     assert all(line.images_per_s > 0 for line in progress)
 
 
+@pytest.mark.slow
 def test_the_result_says_what_was_trained_and_how_it_went() -> None:
     result = plain()
     assert (result.network, result.device, result.processes, result.iterations) == ("resnet18", "cpu", 1, 8)
@@ -53,6 +54,7 @@ def test_the_result_says_what_was_trained_and_how_it_went() -> None:
     assert result.peak_memory_bytes > 50e6  # the weights alone
 
 
+@pytest.mark.slow
 def test_training_ends_at_its_time_limit() -> None:
     result, lines = run(tiny("lstm"), iterations=None, seconds=0.2)
     assert result.seconds >= 0.2
@@ -72,15 +74,18 @@ def test_an_epoch_is_as_many_whole_batches_as_the_samples_give() -> None:
     assert replace(config, seconds=1.0).total_iterations(processes=1) is None
 
 
+@pytest.mark.slow
 def test_the_host_phase_changes_no_loss() -> None:
     assert run(host_share=0.3)[0].loss_last == plain().loss_last
 
 
+@pytest.mark.slow
 def test_the_load_forecast_learns_through_a_loader() -> None:
     result, _ = run(tiny("lstm"), iterations=30, samples=64, data="loader", workers=1)
     assert result.loss_last < 0.5 * result.loss_first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "changes"),
     [("resnet18", {"precision": "bf16"}), ("resnet18", {"channels_last": True}), ("lstm", {"precision": "amp"})],
@@ -92,6 +97,7 @@ def test_precision_and_layout_change_little_of_the_loss(network: str, changes: d
     assert (result.loss_last or 0) < 0.9 * (result.loss_first or 0)
 
 
+@pytest.mark.slow
 def test_a_validation_pass_changes_nothing_of_the_training() -> None:
     result, lines = run(validate_every=4, log_every=8)
     assert [type(line) for line in lines] == [Validated, Progress, Validated]
@@ -100,6 +106,7 @@ def test_a_validation_pass_changes_nothing_of_the_training() -> None:
     assert result.loss_last == plain().loss_last
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_the_weights_the_optimiser_and_the_iteration(tmp_path: Path) -> None:
     path = tmp_path / "resnet.pt"
     _, lines = run(checkpoint=path, checkpoint_every=3)

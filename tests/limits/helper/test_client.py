@@ -224,6 +224,7 @@ def test_after_a_restart_that_finds_another_limit_nothing_is_set_any_more(helper
         assert guardian.beat() is False
 
 
+@pytest.mark.slow
 def test_a_helper_that_does_not_come_back_ends_the_tuning_and_its_limits_are_read(helper, guardian, reader) -> None:
     with guardian:
         helper.script = at(Op.BEAT, Hangup)

@@ -81,6 +81,7 @@ def events(node: LentNode, kind: str, out: str = "run") -> list[dict]:
     return [event for event in found if event["event"] == kind]
 
 
+@pytest.mark.slow
 def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_sets_its_limits_is_on_record(
     node,
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_se
     assert not list(node.home.rglob("*.lock"))  # no journal and no lock of its own
 
 
+@pytest.mark.slow
 def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back(node) -> None:
     job = node.start(*PLAYER, out="job")
     eventually(lambda: node.board.read().job_pid)
@@ -123,6 +125,7 @@ def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back(no
     eventually(node.are_back, 5.0)
 
 
+@pytest.mark.slow
 def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
     script = node.home / "script.py"
     script.write_text(
@@ -143,6 +146,7 @@ def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
     assert node.are_back()
 
 
+@pytest.mark.slow
 def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found(node) -> None:
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "1", "--out", "sweep", "--", "sh", "-c", "sleep 0.4")
     assert done.returncode == 0, done.stderr
@@ -160,6 +164,7 @@ def test_when_helper_and_client_are_killed_at_once_limits_are_back(node, holder)
     eventually(node.are_back, 5.0)
 
 
+@pytest.mark.slow
 def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(node) -> None:
     job = "until [ -e over ]; do sleep 0.1; done; exit 3"
     run = node.start("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "left", "--", "sh", "-c", job)
@@ -177,6 +182,7 @@ def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(n
     assert node.are_back()
 
 
+@pytest.mark.slow
 def test_a_second_user_of_a_gpu_is_told_whose_it_is(node, holder) -> None:
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "second", "--", "true")
     assert done.returncode == 1
@@ -185,6 +191,7 @@ def test_a_second_user_of_a_gpu_is_told_whose_it_is(node, holder) -> None:
     assert f"PID {holder.pid} of user 65534 has it now" in shown
 
 
+@pytest.mark.slow
 def test_what_the_helper_does_not_allow_is_refused_before_the_job_starts_with_its_reason(node) -> None:
     policy = Path(node.state) / "policy.d"
     policy.mkdir(mode=0o755)
@@ -208,6 +215,7 @@ def test_what_the_helper_does_not_allow_is_refused_before_the_job_starts_with_it
         policy.rmdir()
 
 
+@pytest.mark.slow
 def test_an_setter_that_is_not_there_is_refused_before_the_job_starts(node) -> None:
     marker = node.home / "started"
     done = node.run(

@@ -123,6 +123,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.end()
 
 
+@pytest.mark.slow
 def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     client = service.client()
     client.kill()
@@ -138,6 +139,7 @@ def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     assert psutil.Process(service.process.pid).memory_info().rss < 30e6
 
 
+@pytest.mark.slow
 def test_the_helper_puts_back_what_is_lent_when_it_is_told_to_end(service):
     service.client()
     service.process.send_signal(signal.SIGTERM)
@@ -146,6 +148,7 @@ def test_the_helper_puts_back_what_is_lent_when_it_is_told_to_end(service):
     assert os.listdir(service.state_dir) == []
 
 
+@pytest.mark.slow
 def test_a_killed_helpers_watchdog_puts_back_and_the_next_one_begins_anew(service):
     service.client()
     started = psutil.Process(service.process.pid).children(recursive=True)
@@ -158,6 +161,7 @@ def test_a_killed_helpers_watchdog_puts_back_and_the_next_one_begins_anew(servic
     service.client()
 
 
+@pytest.mark.slow
 def test_without_the_process_that_forks_watchdogs_a_lease_goes_on_and_the_next_begins(service):
     client = service.client()
     (watchdog,), (server,) = watchdogs_of(service.process.pid), fork_servers_of(service.process.pid)
@@ -173,6 +177,7 @@ def test_without_the_process_that_forks_watchdogs_a_lease_goes_on_and_the_next_b
     eventually(service.are_back)
 
 
+@pytest.mark.slow
 def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_before_it_serves(service):
     client = service.client()
     (watchdog,) = watchdogs_of(service.process.pid)
@@ -188,6 +193,7 @@ def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_
     assert "237.123 W put back" in "".join(said)
 
 
+@pytest.mark.slow
 def test_systemds_socket_is_served_and_who_came_before_the_service_is_not_lost(service):
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait() == 0
@@ -253,6 +259,7 @@ def said(done: "subprocess.CompletedProcess[str]") -> list[str]:
     return [line for line in done.stdout.splitlines() if "step counter" not in line]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root ends leases")
 def test_restore_as_root_ends_a_lease_and_says_whose_it_was_and_what_the_limits_are(service):
     client = service.client()

@@ -56,6 +56,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(Op), JSON, JSON, JSON)
 def test_values_of_other_types_are_refused(op, version, id, value):
     body = {"v": version, "id": id, "op": op, "devices": value}

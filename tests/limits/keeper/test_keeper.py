@@ -256,6 +256,7 @@ def test_a_session_without_sudo_has_no_keeper():
     assert of_session.keeper() is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a keeper")
 def test_a_keeper_is_ended_by_root_and_by_the_end_of_its_session(tmp_path):
     from autocap.limits.watchdog import interpreter

@@ -75,6 +75,7 @@ def descriptors(pid: int) -> set[str]:
     return {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
 
 
+@pytest.mark.slow
 def test_it_watches_one_guardian_after_the_other_and_keeps_nothing_of_them(stand):
     with stand.guardian():
         (standby,) = stand.watchdogs()
@@ -88,6 +89,7 @@ def test_it_watches_one_guardian_after_the_other_and_keeps_nothing_of_them(stand
         eventually(lambda: descriptors(standby) == idle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_is_lost_is_replaced_and_not_asked_again(stand, signum):
     with ExitStack() as stack:

@@ -62,6 +62,7 @@ def outcomes(cli: Cli) -> list[tuple[int, str]]:
     return [(one["batch_size"], one["outcome"]) for one in state(cli)["recurrences"]]
 
 
+@pytest.mark.slow
 def test_a_job_comes_again_and_a_batch_size_that_costs_too_much_is_stopped(job: Cli) -> None:
     words = ("recur", *NAMED, "--lr-rule", "linear", "--target", OUTPUT, "--")
     # In a shell, which passes no signal on.
@@ -88,6 +89,7 @@ def test_a_job_comes_again_and_a_batch_size_that_costs_too_much_is_stopped(job: 
     assert job.leftovers() == []
 
 
+@pytest.mark.slow
 def test_what_was_finished_survives_a_kill_and_what_was_killed_is_lost(job: Cli) -> None:
     command = (*job.argv()[:1], "job.py", "{batch_size}")
     words = ("recur", *NAMED[:2], "--batch-sizes", "100", *NAMED[4:], "--target", "accuracy >= 0.9", "--", *command)

@@ -60,6 +60,7 @@ def test_what_was_kept_comes_back(store: RecurStore) -> None:
     assert os.stat(store.place / FILE).st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_recurrence_whose_process_is_gone_is_lost_and_what_was_finished_stays(store: RecurStore) -> None:
     ended = finish(store, *reversed(begun(store)))
     child = multiprocessing.get_context("spawn").Process(target=_begin_and_die, args=(store.place,))
@@ -93,6 +94,7 @@ def test_what_runs_is_told_by_machine_and_boot(store, change, outcome) -> None:
     assert [one.outcome for one in store.read("nightly")[1]] == [outcome]
 
 
+@pytest.mark.slow
 def test_several_at_once_choose_one_after_the_other(store: RecurStore) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_ten_recurrences, args=(store.place,)) for _ in range(2)]

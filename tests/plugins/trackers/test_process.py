@@ -73,6 +73,7 @@ def heard(cli: Cli) -> list[list[object]]:
     return [json.loads(line) for line in (cli.folder / "told").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -> None:
     options = ("--out", "run", "--json", "--log-to", "wandb", "--log-to=mlflow", "--log-to=wandb")
     run = cli.start("run", *EMULATED, *options, "--", sys.executable, "job.py", "60")
@@ -105,6 +106,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_the_job_starts(cli, h
     assert not (cli.folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(tmp_path, monkeypatch) -> None:
     (tmp_path / "mlflow.py").write_text(HANGING)
     monkeypatch.syspath_prepend(tmp_path)
@@ -146,6 +148,7 @@ print(json.dumps([run.result.ended_because, sorted(wandb.run.config), wandb.run.
 """
 
 
+@pytest.mark.slow
 def test_a_block_is_logged_in_the_run_that_the_script_has_open(tmp_path: Path) -> None:
     scripts = Scripts(tmp_path)
     try:

@@ -142,6 +142,7 @@ def test_no_key_is_the_folder_of_another(emulated: bool) -> None:
         assert not [(one, other) for one in keys for other in keys if other.startswith(f"{one}/")]
 
 
+@pytest.mark.slow
 def test_trackers_get_ratios_of_low_confidence_and_no_seconds() -> None:
     rows = Rows()
     keys = {key for event in log() for row in rows.take(event) for key in row.numbers} | rows.result.row.numbers.keys()
@@ -152,6 +153,7 @@ def test_trackers_get_ratios_of_low_confidence_and_no_seconds() -> None:
     assert "autocap/emulated/totals/iterations" not in keys
 
 
+@pytest.mark.slow
 def test_what_was_measured_once_is_logged_without_an_error() -> None:
     rows = Rows()
     logged = [row for event in log_once() for row in rows.take(event)]

@@ -202,6 +202,7 @@ WRITTEN = to_bytes(WHOLE)
 REFUSED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
+@pytest.mark.slow
 @given(measurements(), st.floats(min_value=1.0, max_value=1000.0))
 def test_an_entry_comes_back_as_it_was(measured, cap_w) -> None:
     changed = replace(WHOLE.curves[1], points=(Point(setting=cap_w, measurement=measured),), baseline=measured)

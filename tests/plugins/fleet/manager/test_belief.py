@@ -88,6 +88,7 @@ def against(there: Stage, said: JobCurve | None, *, twice: bool = False) -> tupl
     return honest_w - least_w, allocation.doubt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("name", LIES)
 def test_a_tuner_that_lies_takes_no_watt_from_another_job_but_for_half_a_step_of_its_clock(
@@ -119,6 +120,7 @@ def test_a_lie_is_seen_by_everybody(tmp_path: Path) -> None:
         assert there.enforcer.ledger[allocation.name].measures
 
 
+@pytest.mark.slow
 def test_the_draw_that_is_read_goes_before_what_is_said(tmp_path: Path) -> None:
     with stage(tmp_path, 520.0, gpus=2) as there:
         there.come(1, 0)
@@ -200,6 +202,7 @@ def test_a_clock_that_falls_without_end_buys_no_watts_and_one_at_rest_says_nothi
     assert curve.slowdown == pytest.approx(WORST.slowdown)
 
 
+@pytest.mark.slow
 def test_two_jobs_that_nobody_tunes_are_slowed_down_alike_by_what_their_clocks_show(tmp_path: Path) -> None:
     names = ("quadro-rtx-6000/alexnet", "quadro-rtx-6000/vgg19")
     with stage(tmp_path, 520.0, gpus=2) as there:

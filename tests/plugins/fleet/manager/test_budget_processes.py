@@ -26,6 +26,7 @@ def is_as_found(floor: Floor) -> bool:
     return floor.are_back() and not floor.leftovers()
 
 
+@pytest.mark.slow
 def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None:
     floor.start_jobs()
     floor.start_budget(BUDGET_W)
@@ -57,6 +58,7 @@ def signalled(floor: Floor, signum: int) -> None:
     floor.until(floor.has_ended, "the budget ends")
 
 
+@pytest.mark.slow
 def test_a_manager_that_is_killed_or_stopped_is_followed_by_another_and_without_the_supervisor_by_none(
     floor: Floor,
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_manager_that_is_killed_or_stopped_is_followed_by_another_and_without_
     assert is_as_found(floor)
 
 
+@pytest.mark.slow
 def test_when_both_are_killed_the_limits_are_back_all_the_same(floor: Floor) -> None:
     floor.start_jobs(1)
     floor.start_budget(LESS_W)
@@ -96,6 +99,7 @@ def test_when_both_are_killed_the_limits_are_back_all_the_same(floor: Floor) -> 
     floor.until(floor.are_back, "the watchdog puts the limits back")
 
 
+@pytest.mark.slow
 def test_a_tuner_is_lent_its_devices_follows_a_ceiling_that_falls_and_what_it_leaves_is_the_budgets(
     floor: Floor,
 ) -> None:
@@ -133,6 +137,7 @@ def test_words_to_a_budget_that_does_not_run(words, tmp_path, monkeypatch, capsy
     assert "no budget runs here; start one with `autocap budget WATTS`" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_schedule_is_read_again_at_sighup_and_sigint_ends_it(floor: Floor) -> None:
     rows = floor.folder / "rows.csv"
     rows.write_text("time,watts\n0,1500\n")
@@ -149,6 +154,7 @@ def test_a_schedule_is_read_again_at_sighup_and_sigint_ends_it(floor: Floor) -> 
     assert floor.limits_mw() == ARRIVALS_MW
 
 
+@pytest.mark.slow
 def test_events_of_a_vtn_lower_it_for_their_time_and_no_secret_is_seen(floor: Floor) -> None:
     with StandInVtn() as vtn:
         words = ("--openadr", vtn.url, "--openadr-credentials", str(credentials(floor.folder.parent)))

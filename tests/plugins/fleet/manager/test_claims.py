@@ -105,6 +105,7 @@ def test_a_process_beside_a_job_of_another_user_makes_nobody_its_tuner(site: Sit
     assert site.join(0, theirs, 0).tuned  # root may tune what others share
 
 
+@pytest.mark.slow
 def test_somebody_who_comes_to_compute_beside_ends_the_tuning(site: Site) -> None:
     theirs = site.process(ALICE)
     site.listed[0] = [theirs]
@@ -119,6 +120,7 @@ def test_somebody_who_comes_to_compute_beside_ends_the_tuning(site: Site) -> Non
     assert site.stage.limits_w()[0] > 250.0
 
 
+@pytest.mark.slow
 def test_who_waits_for_their_job_on_an_idle_gpu_gives_way_to_whose_job_comes(site: Site) -> None:
     own = site.process(MALLORY)
     waiting = site.join(MALLORY, own, 0)
@@ -141,6 +143,7 @@ def test_of_two_who_wait_the_second_is_refused(site: Site) -> None:
         site.join(ALICE, site.process(ALICE), 0)
 
 
+@pytest.mark.slow
 def test_a_job_that_begins_under_its_tuner_gets_what_is_its_and_at_its_end_gives_it_back(site: Site) -> None:
     own = site.process(ALICE)
     allocation = site.join(ALICE, own, 0, 1)
@@ -158,6 +161,7 @@ def test_a_job_that_begins_under_its_tuner_gets_what_is_its_and_at_its_end_gives
     assert site.stage.enforcer.is_here(allocation)
 
 
+@pytest.mark.slow
 def test_who_names_gpus_on_which_the_job_does_not_compute_loses_all(site: Site) -> None:
     own = site.process(MALLORY)
     site.listed[0] = [own]

@@ -32,6 +32,7 @@ def total_w(there: Stage) -> float:
     return sum(there.limits_w())
 
 
+@pytest.mark.slow
 def test_a_job_has_what_the_others_leave_also_once_they_have_ended(tmp_path: Path) -> None:
     with stage(tmp_path, 730.0) as there:
         there.come(1, 0, 1)
@@ -174,6 +175,7 @@ def test_a_limit_that_somebody_else_sets_ends_the_budget(tmp_path: Path) -> None
     assert there.limits_w() == [FOUND_W, 205.0, FOUND_W, FOUND_W]
 
 
+@pytest.mark.slow
 def test_a_job_that_begins_on_more_devices_is_the_same_job_on_all(tmp_path: Path) -> None:
     with stage(tmp_path, 5000.0) as there:
         there.come(1, 0)
@@ -208,6 +210,7 @@ def test_a_gpu_that_is_lost_is_counted_in_full_and_the_others_go_on_within_the_r
     assert there.limits_w() == [FOUND_W] * 4
 
 
+@pytest.mark.slow
 def test_a_gpu_that_takes_no_cap_any_more_has_its_limit_back_and_its_tuner_is_told(tmp_path: Path) -> None:
     with stage(tmp_path, 800.0) as there:
         there.come(1, 0)

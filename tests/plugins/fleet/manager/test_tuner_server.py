@@ -169,6 +169,7 @@ def guardian(meeting: Meeting, *gpus: int) -> BudgetGuardian:
     return BudgetGuardian(gpus=device.gpus, path=meeting.path).of(own_identity())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
 def test_idle_connections_keep_out_neither_the_owner_nor_another_member(meeting: Meeting) -> None:
     for folder in (meeting.path.parent, *meeting.path.parent.parents[:-1]):
@@ -216,6 +217,7 @@ def test_a_connection_that_is_of_no_use_is_closed(meeting: Meeting) -> None:
     tuner.ask(protocol.Set(watts=(110.0,)), protocol.Done)
 
 
+@pytest.mark.slow
 def test_a_guardian_begins_with_the_limits_found_below_its_ceiling_and_hears_at_a_beat_that_it_falls(
     meeting: Meeting,
 ) -> None:

@@ -83,6 +83,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
         one.site.wait()
 
 
+@pytest.mark.slow
 def test_a_budget_over_two_nodes_is_held_and_every_limit_is_back(ground: Ground) -> None:
     assert sum(map(sum, ground.limits_mw().values())) == 1000 * 4 * LOW_W  # nobody computes
     with closing(call([ground.folder / "state" / SITE_SOCKET])) as there:

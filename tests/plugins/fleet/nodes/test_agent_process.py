@@ -72,6 +72,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
             node.end()
 
 
+@pytest.mark.slow
 def test_an_agent_finds_measures_sets_whatever_else_it_is_told_and_says_what_it_put_back(stage: Stage) -> None:
     node, controller = stage.capped()
     assert isinstance(controller.said[0], Hello)
@@ -102,6 +103,7 @@ def test_an_agent_finds_measures_sets_whatever_else_it_is_told_and_says_what_it_
     assert node.is_back
 
 
+@pytest.mark.slow
 def test_the_end_of_its_input_puts_back_and_ends(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.send_signal(signal.SIGTSTP)  # as Slurm says that it suspends the job: puts back as well
@@ -124,12 +126,14 @@ def test_one_whose_call_does_not_come_back_leaves_all_the_same(signum: signal.Si
             agent.kill()
 
 
+@pytest.mark.slow
 def test_a_killed_agent_is_put_back_by_its_watchdog(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.kill()
     eventually(lambda: node.is_back, WAIT_S)
 
 
+@pytest.mark.slow
 def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.send_signal(signal.SIGSTOP)
@@ -142,6 +146,7 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint
     assert node.is_back
 
 
+@pytest.mark.slow
 def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     node = stage.node()
     job = node.play()
@@ -163,6 +168,7 @@ def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     assert controller.agent.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -> None:
     node = stage.node()
     node.play()
@@ -175,6 +181,7 @@ def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -
     assert controller.agent.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: Stage) -> None:
     step_map = Path("/dev/shm") / f"autocap-steps-2-{os.urandom(16).hex()}"
     nodes = [stage.node(name, step_map) for name in ("n1", "n2")]
@@ -195,6 +202,7 @@ def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: 
     assert not step_map.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "heard"), [(b"3 rack1\n", [7]), (b"", None)])
 def test_a_spare_agent_begins_once_it_is_told_which_it_is(first: bytes, heard: list[int] | None) -> None:
     words = [line_of(Heartbeat(number=number, interval_s=0.1, counted=True), to=(number % 4,)) for number in (6, 7)]

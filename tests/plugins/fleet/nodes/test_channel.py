@@ -112,6 +112,7 @@ def test_the_end_of_the_child_is_told_with_its_last_errors() -> None:
     channel.close()
 
 
+@pytest.mark.slow
 def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
     channel = _shell("trap '' TERM; echo '0: '; while :; do sleep 1; done", job=_job(1))
     for number in range(20_000):
@@ -152,6 +153,7 @@ def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
     assert (tmp_path / "log").exists() == is_asked
 
 
+@pytest.mark.slow
 def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> None:
     channel = _shell("exec yes x", job=_job(1))
     begun_s = time.process_time()
@@ -161,6 +163,7 @@ def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> Non
     channel.close()
 
 
+@pytest.mark.slow
 def test_our_death_ends_it(tmp_path: Path) -> None:
     script = (
         "import sys, time; from autocap.plugins.fleet.nodes.channel import Channel, EngineJob\n"

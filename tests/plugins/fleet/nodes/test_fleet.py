@@ -95,6 +95,7 @@ def test_samples_after_a_set_show_it_on_all_nodes() -> None:
         assert {reading.requested_w for sample in samples for reading in sample.readings} == {140.0}
 
 
+@pytest.mark.slow
 def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = VirtualAgent._do
 
@@ -197,6 +198,7 @@ def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> 
         assert set(seen) == {150.0}
 
 
+@pytest.mark.slow
 def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
     with guarded(4, SLOW) as (world, device, guardian):
         sampled(world, 2.0, device, guardian)

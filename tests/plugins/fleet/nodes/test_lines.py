@@ -83,6 +83,7 @@ class TestInbox:
 
 
 class TestOutbox:
+    @pytest.mark.slow
     def test_what_nobody_reads_is_kept_but_for_old_rows(self, pipe: tuple[int, int]) -> None:
         outbox = Outbox(pipe[1])
         outbox.put(Note(text="first"))

@@ -43,6 +43,7 @@ def check(result: dict[str, Any], stories: list[str]) -> None:
         assert "restore" in between
 
 
+@pytest.mark.slow
 def test_a_command_on_several_nodes(tmp_path: Path) -> None:
     result, stories, said = session(tmp_path, "run", "--", "sleep", "8")
     check(result, stories)
@@ -55,6 +56,7 @@ def test_a_command_on_several_nodes(tmp_path: Path) -> None:
     assert [(event["name"], event["node"]) for event in chosen] == [("direct", "node1"), ("direct", "node2")]
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_already_on_several_nodes(tmp_path: Path) -> None:
     result, stories, _ = session(tmp_path, "attach", "6")
     gpus = result["device"]["gpus"]
@@ -64,6 +66,7 @@ def test_a_job_that_runs_already_on_several_nodes(tmp_path: Path) -> None:
     assert len(stories) == 2
 
 
+@pytest.mark.slow
 def test_a_job_whose_nodes_are_known_once_it_runs(tmp_path: Path) -> None:
     given = tmp_path / "given"
     script = f'printf %s "$RAY_JOB_CONFIG_JSON_ENV_VAR" >{given}; exec sleep 8'

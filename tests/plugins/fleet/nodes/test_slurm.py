@@ -72,6 +72,7 @@ def running(cluster: dict[str, str], tmp_path: Path) -> Iterator[Running]:
     until(lambda: not marked(one.mark), f"left behind: {marked(one.mark)}")
 
 
+@pytest.mark.slow
 @needs_slurm
 def test_an_agent_a_node_answers_and_a_dead_one_is_told_of(running: Running, tmp_path: Path) -> None:
     hello = heard(running.channel, 4)
@@ -103,6 +104,7 @@ def test_an_agent_a_node_answers_and_a_dead_one_is_told_of(running: Running, tmp
     assert {path.read_text() for path in tmp_path.glob("left-*")} == {"at the end"}
 
 
+@pytest.mark.slow
 @needs_slurm
 @pytest.mark.parametrize("death", ["srun", "scancel", "close"])
 def test_agents_have_time_to_put_back(running: Running, tmp_path: Path, death: str) -> None:
@@ -282,6 +284,7 @@ def test_a_slurm_without_a_database_says_in_one_sentence_that_it_keeps_no_books(
     assert energy_plugins(cluster) == ((), 0.0)
 
 
+@pytest.mark.slow
 @needs_slurm
 def test_whether_a_job_has_its_nodes_for_itself_is_read_from_what_slurm_really_prints(running: Running) -> None:
     job = running.job.id

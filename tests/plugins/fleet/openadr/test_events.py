@@ -250,6 +250,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data())
 def test_each_event_is_judged_by_itself(data: st.DataObject) -> None:

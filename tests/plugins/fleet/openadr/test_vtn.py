@@ -255,6 +255,7 @@ class Hearing:
         return found
 
 
+@pytest.mark.slow
 def test_a_process_that_asks_is_followed_by_another_where_it_hangs_or_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
