@@ -39,6 +39,7 @@ def _read(node: ast.AST, *, each_time: bool = False) -> Iterator[tuple[str, bool
                 yield from _read(one, each_time=inside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_is_read_at_the_moment_of_use_and_kept_under_no_other_name(room: str) -> None:
     read, constants = set[str](), set[str]()

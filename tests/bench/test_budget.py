@@ -162,6 +162,7 @@ def test_the_pure_parts_are_timed_and_right_to_the_watt() -> None:
     assert len(list(planned(20))) == 4
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--jobs", "30"]) == 0
     assert capsys.readouterr().out.startswith("| policy | jobs | points |")

@@ -42,6 +42,7 @@ def ends_s(board: FileBoard, until_s: float = 30.0) -> tuple[float, ...]:
     return physics.ends_s()
 
 
+@pytest.mark.slow
 def test_nodes_are_one_machine_to_their_job(tmp_path) -> None:
     (alone,), several = made(tmp_path, 1), made(tmp_path, 2)
     for board in (alone, *several):

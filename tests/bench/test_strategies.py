@@ -83,6 +83,7 @@ def test_the_seed_curves_are_built_in() -> None:
     assert {(curve.grid[0], curve.grid[-1], len(curve.grid)) for curve in curves} == {(100, 260, 33), (150, 300, 31)}
 
 
+@pytest.mark.slow
 def test_a_search_says_what_its_cap_and_its_trials_truly_cost() -> None:
     found = curve_cases.run(case(noise=0.0))
     assert found.row.probes == len(found.drive.trials)

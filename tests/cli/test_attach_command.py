@@ -57,6 +57,7 @@ def test_it_ends_with_the_job_and_its_record_names_it(cli: Cli, trainer) -> None
     assert cli.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid)
     run.send_signal(signal.SIGTSTP)

@@ -37,6 +37,7 @@ def test_two_dashes_are_no_value_of_any_option(command: str, option: argparse.Ac
         parser_of(command)[1].parse_args([f"{flag}=--"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS.values(), ids=[flag for flag, _ in READERS])
 @given(text=st.text(max_size=20) | st.text("0123456789-,;:%.eE+_GPU =١²\0\n\x1b", max_size=12))
 @example(text="")

@@ -116,6 +116,7 @@ def test_runs_are_listed_the_latest_first_with_what_they_saved(tuned: Path, plac
     assert lines[2].endswith(f"  {summary.chosen.setting[0]:g} of 260  {expected}")
 
 
+@pytest.mark.slow
 def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(tuned, place, said) -> None:
     for name in ("killed", "young", "going", "damaged"):
         shutil.copytree(tuned, place / name)

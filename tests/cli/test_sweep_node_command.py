@@ -69,6 +69,7 @@ def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_t
     assert "the node's power was not known for 0." in again.stderr
 
 
+@pytest.mark.slow
 def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here: Here) -> None:
     done = here("sweep", *EMULATED, "--node-power", "command:exit 4", "--", "touch", "started")
     require_said(done, 1, "it ended with status 4 before its first reading")

@@ -296,6 +296,7 @@ def test_where_the_ceiling_is_slower_than_allowed_it_is_held_and_nothing_below_i
     assert min(one.setting for one in announced(outcome, events.TrialStarted)) >= 110.0
 
 
+@pytest.mark.slow
 def test_a_trial_that_waits_for_savings_gives_way_to_one_of_the_caps_that_a_risen_ceiling_allows() -> None:
     limited, (low_w, rises_s) = Metric(name="energy", max_slowdown=0.05), (150.0, 50.0)
     outcome = under([(0.0, low_w), (rises_s, 200.0)], limited, strategy="golden", end_s=rises_s + 2.0)

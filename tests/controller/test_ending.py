@@ -150,6 +150,7 @@ def test_a_job_that_is_longer_than_it_was_from_the_beginning_is_searched_as_any(
     assert decided.confirmed
 
 
+@pytest.mark.slow
 def test_reports_of_an_unconfirmed_cap_say_so_and_of_none_say_why() -> None:
     kept, none = (in_full(ran(SHORT, before(SHORT)), ENERGY), in_full(ran(SHORT), ENERGY))
     text = "\n".join(lines(run_document(summarise(kept), kept)))

@@ -119,6 +119,7 @@ def test_the_length_of_the_job_decides_whether_it_is_tuned(iterations: int, trie
     assert bool(said) is not tried
 
 
+@pytest.mark.slow
 def test_a_trial_that_has_used_up_the_slowdown_allowed_so_far_is_ended() -> None:
     job = SimulatedJob(profile=RESNET50, jitter=0.2)  # so much that its slowdown is not sure for long
     slow = TuneConfig(metric=Metric(name="energy", max_slowdown=0.05), prune_sigmas=math.inf)

@@ -219,6 +219,7 @@ def test_a_pause_in_a_search_has_the_arrival_limit_within_six_seconds_and_the_ca
     assert regret_pct(HALF_A_SECOND, EDS, outcome.grid, outcome.final_cap_w, ARRIVAL_W) < 1.0
 
 
+@pytest.mark.slow
 def test_a_short_pause_leaves_the_cap_on_trial_where_it_is() -> None:
     outcome = with_pauses(pause(25, duration_s=4.0))
     ((began_s, ended_s),) = pauses(outcome)
@@ -233,6 +234,7 @@ def test_a_training_that_fails_without_a_word_leaves_no_cap_on_trial() -> None:
     assert held_at(outcome, 60.0) == held_at(outcome, 899.0) == ARRIVAL_W
 
 
+@pytest.mark.slow
 def test_a_held_cap_stays_in_a_pause() -> None:
     outcome = with_pauses(pause(200, duration_s=60.0), iterations=400)
     ((began_s, ended_s),) = measured_pauses(outcome, State.HOLDING)

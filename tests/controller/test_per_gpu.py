@@ -109,6 +109,7 @@ def test_one_gpu_has_no_cap_of_its_own_and_is_told_so() -> None:
     assert warnings(outcome) == ["--per-gpu changes nothing for a job on one GPU: its cap is the common one"]
 
 
+@pytest.mark.slow
 def test_without_being_asked_for_no_gpu_gets_a_cap_of_its_own() -> None:
     outcome = play(config=TuneConfig(metric=EDS))
     assert announced(outcome, PerGpuDecided) == []

@@ -78,6 +78,7 @@ def test_a_period_has_the_errors_that_its_many_cycles_show() -> None:
     assert found.period_rel_stderr < 0.01
 
 
+@pytest.mark.slow
 def test_a_first_iteration_that_takes_long_is_not_taken_for_the_usual_one() -> None:
     job = SimulatedJob(profile=RESNET50, warm_up_iterations=3, warm_up_factor=6.0, iterations=600)
     outcome = tune(job, TuneConfig(metric=ENERGY), "model", stop_when_held=True)
@@ -121,6 +122,7 @@ def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_f
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
 
 
+@pytest.mark.slow
 def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_for_seconds_only() -> None:
     """A fifth of the power is seen: two iterations show it to 76 %, and a minute to 1 %."""
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3"), iterations=500)

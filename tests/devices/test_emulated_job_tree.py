@@ -76,6 +76,7 @@ def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
         assert stops_seen(root, 0.1) == 0
 
 
+@pytest.mark.slow
 def test_a_recycled_pid_is_never_signalled():
     with job(BUSY) as root:
         processes = JobTree(ProcessId(root.pid, root.start_ticks + 1))

@@ -161,6 +161,7 @@ def runs(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_closing_ends_the_meter_and_all_that_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     one = CommandMeter(f"sh -c 'trap : TERM; echo $$ >> {pids}; while :; do sleep 1; done' & echo $$ >> {pids}; "
@@ -187,11 +188,13 @@ def ipmitool(folder: Path, script: str) -> tuple[str, ...]:
     return (str(path), "dcmi", "power", "reading")
 
 
+@pytest.mark.slow
 def test_ipmi_reads_the_instantaneous_power_of_the_whole_node(tmp_path: Path, ipmi: Ipmi) -> None:
     one = ipmi(VirtualClock(), ipmitool(tmp_path, f"echo '{ANSWER.format(412)}'"))
     assert (one.whole, one.read().power_w) == (True, 412.0)
 
 
+@pytest.mark.slow
 def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, ipmi: Ipmi) -> None:
     (tmp_path / "power").write_text("100")
     clock = VirtualClock()
@@ -204,6 +207,7 @@ def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, 
     assert one.read().t_s == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["echo 'Instantaneous power reading: 0 Watts'", r"printf '\000x\n\000\377\n'"])
 def test_an_answer_without_a_power_is_a_gap_whatever_its_bytes(tmp_path: Path, ipmi: Ipmi, answer: str) -> None:
     clock = VirtualClock()

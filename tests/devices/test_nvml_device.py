@@ -85,6 +85,7 @@ def test_a_gpu_without_any_power_reading_is_refused() -> None:
         made.device()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sensor", "update_s"), [("v100", 0.020), ("turing", 0.101), ("a100", 0.100), ("rtx-4090", 0.100)]
 )
@@ -201,6 +202,7 @@ def test_a_repeat_keeps_the_stamp_of_the_reading_it_repeats() -> None:
         assert len({reading.power_w for reading in readings if reading.t_s == stamp_s}) == 1
 
 
+@pytest.mark.slow
 def test_a_driver_s_own_stamps_are_kept_on_the_run_s_clock() -> None:
     with stand(one_card(measured_stamps=True, sensor="turing")) as made:
         device, late_s = made.device(), []
@@ -231,6 +233,7 @@ def test_zero_and_missing_readings_are_gaps_with_one_warning(trouble, said, sour
         assert device.notes() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter", [True, False])
 def test_a_stuck_sensor_is_a_gap_until_it_moves_again(counter) -> None:
     trouble = Episode(trouble=Trouble.STUCK, from_s=3.0, until_s=13.0)

@@ -51,6 +51,7 @@ def test_a_limit_that_does_not_come_to_hold_is_recognised(changes, told) -> None
         made.device().limits().set_limit_w(made.uuid(), 200.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after_s", "told"),
     [(0.0125, "clamped by GPU 0 to 222.222 W"), (0.0145, "of GPU 0, and at once somebody else requested 222.222 W")],

@@ -70,6 +70,7 @@ class Broken(Sysfs):
         return super().read(path)
 
 
+@pytest.mark.slow
 def test_power_is_the_packages_and_the_memorys_energy_stands_beside_it(tree: RaplTree) -> None:
     tree.package()
     stand = Stand(tree)
@@ -79,6 +80,7 @@ def test_power_is_the_packages_and_the_memorys_energy_stands_beside_it(tree: Rap
     assert (reading.energy_j, reading.beside_j) == (pytest.approx(40.0), pytest.approx(5.0))
 
 
+@pytest.mark.slow
 def test_counters_that_wrap_in_mid_window_tell_the_same_power_and_energy(tree: RaplTree) -> None:
     zone = tree.package(range_uj=200_000_000)
     stand = Stand(tree)
@@ -90,6 +92,7 @@ def test_counters_that_wrap_in_mid_window_tell_the_same_power_and_energy(tree: R
     assert stand.device.notes() == ()
 
 
+@pytest.mark.slow
 def test_a_zone_that_vanishes_is_a_lost_device(tree: RaplTree) -> None:
     zone = tree.package()
     stand = Stand(tree)
@@ -100,6 +103,7 @@ def test_a_zone_that_vanishes_is_a_lost_device(tree: RaplTree) -> None:
     assert lost.value.lost
 
 
+@pytest.mark.slow
 def test_a_counter_that_fails_for_a_moment_is_a_gap_and_one_note(tree: RaplTree) -> None:
     tree.package()
     sysfs = Broken(tree.root)
@@ -118,6 +122,7 @@ def test_a_counter_that_fails_for_a_moment_is_a_gap_and_one_note(tree: RaplTree)
     assert stand.device.read()[0].power_w == pytest.approx(90.0)
 
 
+@pytest.mark.slow
 def test_a_counter_that_stands_still_is_a_gap(tree: RaplTree) -> None:
     tree.package()
     stand = Stand(tree)
@@ -132,6 +137,7 @@ def test_a_counter_that_stands_still_is_a_gap(tree: RaplTree) -> None:
     )
 
 
+@pytest.mark.slow
 def test_energy_that_only_root_may_read_is_refused_with_the_remedy(tree: RaplTree) -> None:
     tree.package()
     sysfs = Broken(tree.root)
@@ -142,6 +148,7 @@ def test_energy_that_only_root_may_read_is_refused_with_the_remedy(tree: RaplTre
         Stand(tree, sysfs)
 
 
+@pytest.mark.slow
 def test_a_package_without_a_limit_is_measured_and_not_tuned(tree: RaplTree) -> None:
     tree.package(limit_w=None)
     stand = Stand(tree, observe=True)
@@ -159,6 +166,7 @@ def test_a_package_without_a_limit_is_measured_and_not_tuned(tree: RaplTree) -> 
         tuned.limits()
 
 
+@pytest.mark.slow
 def test_whether_a_cap_binds_is_told_from_the_packages_own_mean_power(tree: RaplTree) -> None:
     zone = tree.package()
     stand = Stand(tree)
@@ -176,6 +184,7 @@ def test_whether_a_cap_binds_is_told_from_the_packages_own_mean_power(tree: Rapl
     assert binding() is None
 
 
+@pytest.mark.slow
 def test_a_limit_that_does_not_hold_is_said_once(tree: RaplTree) -> None:
     tree.package(enabled=0)
     tree.package(1)
@@ -217,6 +226,7 @@ def indices(found: object) -> list[int]:
     return [gpu.index for gpu in found.gpus]
 
 
+@pytest.mark.slow
 def test_a_job_has_the_packages_that_its_processes_may_run_on_once_they_stay_the_same(packages: RaplTree) -> None:
     with job(BOUND) as root, source() as packages:
         eventually(lambda: CpuUse(root).look() == {FIRST})
@@ -225,6 +235,7 @@ def test_a_job_has_the_packages_that_its_processes_may_run_on_once_they_stay_the
         eventually(lambda: indices(packages.find(root, math.inf)) == [0])
 
 
+@pytest.mark.slow
 def test_a_launcher_that_only_waits_does_not_count(packages: RaplTree) -> None:
     with job(PARENT.replace(repr(BUSY), repr(BOUND))) as root:
         eventually(lambda: has_a_working_child(root))
@@ -233,6 +244,7 @@ def test_a_launcher_that_only_waits_does_not_count(packages: RaplTree) -> None:
         eventually(lambda: use.look() == {FIRST})
 
 
+@pytest.mark.slow
 def test_indices_and_names_decide_where_they_are_given(packages: RaplTree) -> None:
     with job(BUSY) as root:
         for name in ("1", "intel-rapl-1"):
@@ -243,6 +255,7 @@ def test_indices_and_names_decide_where_they_are_given(packages: RaplTree) -> No
         source(replace(CONFIG, gpus=("2",)))
 
 
+@pytest.mark.slow
 def test_where_the_kernel_does_not_tell_a_packages_cpus_all_are_taken(packages: RaplTree) -> None:
     for topology in (packages.root / "devices" / "system" / "cpu").glob("cpu*/topology/physical_package_id"):
         topology.unlink()
@@ -251,12 +264,14 @@ def test_where_the_kernel_does_not_tell_a_packages_cpus_all_are_taken(packages: 
         assert indices(packages.find(root, math.inf)) == [0, 1]
 
 
+@pytest.mark.slow
 def test_caps_that_no_package_takes_are_refused_before_the_job_starts(packages: RaplTree) -> None:
     said = "--min-cap 20 W is below the 31 W minimum of package 0; pass --min-cap 31 or"
     with pytest.raises(DeviceError, match=said):
         source(replace(CONFIG, tune=replace(CONFIG.tune, min_cap_w=20.0)))
 
 
+@pytest.mark.slow
 def test_what_a_dead_run_left_does_not_narrow_the_range(packages: RaplTree) -> None:
     limit = ("intel-rapl:0", "constraint_0_power_limit_uw")
     packages.put(*limit, 80_000_000)

@@ -90,6 +90,7 @@ def test_when_it_ends_by_itself_what_it_leaves_behind_goes_too() -> None:
     program.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
 def test_its_exit_status_is_a_shell_s(script: str, status: int) -> None:
     program = shell(script)

@@ -67,6 +67,7 @@ def test_the_limit_found_on_arrival_is_put_back_not_the_default_and_not_the_maxi
     assert left_behind(state_dir) == []
 
 
+@pytest.mark.slow
 def test_it_is_put_back_after_an_error_too(state_dir, gpu):
     def fail() -> None:
         with guard(state_dir, gpu) as guardian:
@@ -443,6 +444,7 @@ def test_a_device_that_is_busy_for_a_moment_is_put_back(state_dir, gpu):
         assert [restored.restored for restored in guardian.restore()] == [True]
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_interrupted_at_the_exit_is_finished_by_the_watchdog(state_dir, gpu):
     class Interrupted(FileLimits):
         def set_limit_w(self, uuid: str, cap_w: float) -> None:

@@ -89,6 +89,7 @@ def test_bytes_that_are_no_entry_are_damaged(state: StateDir, data: bytes) -> No
         Journal(state).load("GPU-1")
 
 
+@pytest.mark.slow
 @given(
     entry=every,
     place=st.integers(min_value=0),

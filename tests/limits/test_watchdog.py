@@ -108,6 +108,7 @@ def test_the_limit_is_back_from_every_moment_at_which_the_controller_can_be_kill
     assert os.listdir(state_dir) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["fsync 2", "fsync 3", "setting 0", "set 0", "fsync 4", "fsync 6", "setting 1", "set 1"]
 )
@@ -137,6 +138,7 @@ def test_a_run_that_starts_at_the_moment_of_the_death_reads_the_limit_found_by_t
         assert at(gpu, 260.0)()
 
 
+@pytest.mark.slow
 def test_a_stopped_controller_loses_its_caps_within_two_seconds_and_has_them_guarded_again_when_it_goes_on(
     state_dir, gpu
 ):
@@ -190,6 +192,7 @@ def test_all_devices_are_put_back_and_one_that_hangs_delays_no_other(tmp_path, s
         eventually(settled(state_dir), 5.0)
 
 
+@pytest.mark.slow
 def test_a_child_forked_behind_pythons_back_delays_it_no_further_than_a_hang(state_dir, gpu):
     with controller(state_dir, gpu, options=("--leak", "raw fork")) as process:
         wait_for(process, "set 180")
@@ -262,6 +265,7 @@ def test_a_watchdog_starts_from_anywhere_and_without_the_step_hook(state_dir, gp
     assert at(gpu, 260.0)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_watchdog_that_dies_is_replaced_at_the_next_beat(state_dir, gpu, signum):
     with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
@@ -278,6 +282,7 @@ def test_a_watchdog_that_dies_is_replaced_at_the_next_beat(state_dir, gpu, signu
     assert watchdogs(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_a_watchdog_that_was_stopped_is_replaced_while_one_that_is_only_mute_for_a_moment_is_not(state_dir, gpu):
     with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
         guardian.set_caps([200.0])

@@ -166,6 +166,7 @@ def test_a_controller_whose_state_directory_has_gone_leaves_no_limit_behind(stat
         eventually(at(gpu, 260.0), within_s + LOADED_S)
 
 
+@pytest.mark.slow
 def test_a_watchdog_that_replaces_another_knows_what_is_set(state_dir, gpu):
     with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
         guardian.set_caps([200.0])

@@ -64,6 +64,7 @@ def test_a_checkpoint_longer_than_the_limit_of_a_trial_does_not_end_it() -> None
     assert {event.trial.state for event in outcome.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["hot", "silent"])
 def test_a_window_with_a_disturbance_is_taken_again(what: str) -> None:
     spell = (Spell(start_s=30.0, end_s=33.0),)

@@ -144,6 +144,7 @@ def test_no_part_of_the_totals_is_more_than_the_whole(samples, ends, states) -> 
     assert tally.counted_j <= tally.energy_j * (1 + 1e-9) + 1e-6
 
 
+@pytest.mark.slow
 @given(st.lists(arbitrary.measurements(cap_w=200.0), min_size=1, max_size=4))
 def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_than_they_scatter(parts) -> None:
     whole = pool(parts)
@@ -157,6 +158,7 @@ def test_a_pool_lies_between_its_parts_and_is_no_less_exact_than_the_worst_or_th
     assert whole.iterations == pytest.approx(sum(part.iterations for part in parts))
 
 
+@pytest.mark.slow
 @given(arbitrary.measurements(), arbitrary.measurements())
 def test_moved_to_another_time_and_back_a_measurement_is_what_it_was(one: Measurement, then: Measurement) -> None:
     first = then if one.gpu is None else one

@@ -361,6 +361,7 @@ def test_what_is_only_imported_is_not_there() -> None:
         function_offset(file, CallTarget(library=LIBRARY.name, symbol="PyErr_SetString"))
 
 
+@pytest.mark.slow
 def test_whatever_a_file_holds_the_search_ends_with_a_reason(tmp_path: Path) -> None:
     whole, chance = LIBRARY.read_bytes(), random.Random(1)
     damaged = [b"", b"\x7fELF", whole[:5000]]

@@ -203,6 +203,7 @@ def test_what_is_counted_is_as_often_as_it_may_be(job: Job) -> None:
         assert "labs is called 250000 times a second, which to count would take " in (counter.trouble or "")
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_after_sigkill_of_the_counter_the_job_is_as_it_was(job: Job) -> None:
     before = job.first_bytes()

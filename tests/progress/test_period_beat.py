@@ -90,6 +90,7 @@ def test_fast_waves_are_no_period_for_that_the_sensors_window_is_known(name: str
     assert look(family.record(number, WINDOWS[length], rng), known=True).verdict is not Verdict.PERIODIC
 
 
+@pytest.mark.slow
 def test_edges_sharper_than_an_average_makes_of_fast_loads_call_a_period_whether_or_not_the_window_is_known() -> None:
     load = Load(waveform=WAVEFORMS["shallow"], period_s=0.41, jitter=0.01)
     readings = record(load, SENSORS["20/10"], 20.0, np.random.default_rng(1))
@@ -206,6 +207,7 @@ def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_
     assert not found.proven  # sensors that look at the same moments would show a beat so as well
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period_s", [0.0552, 0.0542, 0.0262, 0.0174])
 def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(period_s) -> None:
     """Both average over all of the time, and move as often: of sizes alone every one of these is a cycle."""
@@ -244,6 +246,7 @@ def test_what_was_once_mistaken_for_a_period_is_not_any_more(
     assert not getattr(looked_at(family, waveform, sensor, column, period_s, *seed), mistake)
 
 
+@pytest.mark.slow
 def test_a_load_that_averaging_readings_folds_is_no_period_and_what_is_slower_than_the_averages_is() -> None:
     """Of 40 s at 20 ms two readings each are averaged, which fold a load of 50.5 ms to 0.19 s: readings show it."""
     fast = looked_at("set", "fast", "20 ms", "window", 0.05051748782381583, 5300, 6, 26, 26)
@@ -264,6 +267,7 @@ def test_a_period_whose_waveform_is_mostly_faster_than_the_readings_is_not_prove
     assert not estimate.verified or estimate.period_s == pytest.approx(1.1, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_knowing_look_at_accumulation_sees_the_whole_cycle_as_well() -> None:
     """One of its four parts had been proven, without the closing step: knowing the window, its fit had as many
     harmonics as the whole cycle may have, and longer ones were not tried."""
@@ -283,6 +287,7 @@ def test_a_period_that_the_hosts_cpu_time_shares_is_proven_and_one_of_a_host_tha
         assert not found.wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
 @pytest.mark.parametrize("period_s", [0.0174, 0.0513, 0.0262])
 def test_the_cpu_time_of_a_fast_load_proves_no_beat_of_it(sensor: str, period_s: float) -> None:

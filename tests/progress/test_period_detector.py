@@ -225,6 +225,7 @@ def test_the_phases_of_an_iteration_are_no_interruptions() -> None:
     assert not pauses(t_s[:300], power_w[:300]).within.any()  # too few cycles to be seen, all the same
 
 
+@pytest.mark.slow
 def test_an_iteration_that_waits_for_long_is_one() -> None:
     """Its wait outlasts whatever else it does, and comes so often that it may be a part of it."""
     t_s = np.arange(0.0, 130.0, 0.1)

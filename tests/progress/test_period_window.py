@@ -90,6 +90,7 @@ def test_nothing_is_said_of_too_little_or_of_a_flat_load() -> None:
     assert window(model, (t_s, np.full_like(power_w, 200.0), looks_s, energy_j)) is None
 
 
+@pytest.mark.slow
 def test_readings_that_turn_out_to_be_averages_over_a_second_give_way_to_the_counter_and_settle_longer() -> None:
     """On a card whose sensor nobody has measured: it was taken to be an instant one."""
     model = SensorModel(update_s=0.1, window_s=1.0, energy_update_s=0.02)

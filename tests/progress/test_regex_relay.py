@@ -231,6 +231,7 @@ while at < len(data):
 """
 
 
+@pytest.mark.slow
 def test_every_byte_arrives_in_order() -> None:
     out, _ = relayed(PYTHON, "-c", NOISE, "5000000")
     assert out == random.Random(1).randbytes(5_000_000)

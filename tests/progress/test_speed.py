@@ -124,6 +124,7 @@ def windows(outcome: Outcome) -> list[Measurement]:
     return [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.27])
 def test_in_whole_jobs_the_ranges_hold_and_a_kept_cap_is_within_the_limit_on_slowdown(share: float) -> None:
     metric = Metric(name="energy", max_slowdown=0.10)

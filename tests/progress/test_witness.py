@@ -172,6 +172,7 @@ class Blocking:
         return Load(looks_s[1:], np.diff(spent_s) / np.diff(looks_s), 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True])
 def test_what_the_host_shares_is_followed_without_a_trial_where_nothing_is_known_of_the_sensor(blocks: bool) -> None:
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.1, window_known=False)

@@ -81,6 +81,7 @@ def test_plain_lines_are_one_an_event_and_safe(log: list[Event]) -> None:
     assert sum(SHOWN in line for line in lines) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @settings(max_examples=10)
 @given(data=st.data())

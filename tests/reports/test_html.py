@@ -81,6 +81,7 @@ def checked(page: str) -> Strict:
     return parser
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_but_itself_and_takes_nothing_of_the_run_for_markup(run: Path) -> None:
     page = page_of(run)
     assert checked(page).loads == ["data:,"]
@@ -224,6 +225,7 @@ def test_every_colour_of_text_stands_out_enough_from_the_page(dark: bool) -> Non
         assert (brighter + 0.05) / (darker + 0.05) >= 4.5, name
 
 
+@pytest.mark.slow
 def test_eds_is_explained_before_any_value_of_it(run: Path) -> None:
     text = re.sub(r"<[^>]*>", " ", page_of(run)[page_of(run).index("<h1>") :]).replace("\N{NO-BREAK SPACE}", " ")
     assert text.index("eds k=2 (50 % energy + 50 % time") < text.index("eds 0.")

@@ -70,6 +70,7 @@ def test_a_trace_with_more_rows_than_are_read_is_cut_and_that_is_said(tmp_path: 
     assert trace.notes == ("the file is too large: what comes after its first 1000 lines is left out",)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_file_that_unpacks_to_far_more_than_its_size_is_cut(tmp_path: Path) -> None:
     found = columns_of([gzip.compress(HEAD + rows(500) + b"\n" * (1 << 24))], WANTED)

@@ -86,6 +86,7 @@ def test_a_log_that_breaks_off_anywhere_gives_all_whole_events(tmp_path_factory,
     assert complete <= len(found) <= complete + 1  # a line that lacks nothing but its end is whole
 
 
+@pytest.mark.slow
 @example(b"\x1c")
 @example(b"\xef\xbb\xbf")
 @example(b"\xe2\x80\xa8")

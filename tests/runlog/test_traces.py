@@ -199,6 +199,7 @@ def test_windows_shorter_than_the_time_between_readings_are_refused(tmp_path: Pa
         trace.split(0.01)
 
 
+@pytest.mark.slow
 def test_more_windows_than_anybody_reads_are_refused_before_they_are_made(tmp_path: Path) -> None:
     stamps_s = [0.1 * row for row in range(100)] + [30_000 + 0.1 * row for row in range(9)]
     rows = [f"{t_s},{200 + number % 7}" for number, t_s in enumerate(stamps_s)]

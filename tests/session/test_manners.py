@@ -72,6 +72,7 @@ def test_getters_that_may_not_be_called_cost_no_tuning(names: tuple[str, ...]) -
     assert report.said == ((split, untold) if names == GETTERS else ()) + ("the job ended",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -89,6 +90,7 @@ def test_cards_whose_limit_is_not_to_be_set_leave_the_job_untuned_for_that_reaso
     assert (report.sets, report.status) == ((), 0)
 
 
+@pytest.mark.slow
 def test_without_the_permission_to_set_a_limit_nothing_begins_and_the_ways_out_are_named() -> None:
     report = play(usual(), both(limits=Limits.REFUSED))
     assert report.said[0].startswith("the job runs untuned: cap 287.123 W on GPU 0 was not permitted")

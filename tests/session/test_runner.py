@@ -279,6 +279,7 @@ def seen(starvation: Starvation) -> tuple[list[Sample], SimulatedDevice]:
     return log.samples, outcome.device
 
 
+@pytest.mark.slow
 def test_no_step_has_ended_after_its_sample() -> None:
     samples, _ = seen(Starvation(spells=ALWAYS, gap_s=0.5, spread=1.0, held_up=0.3))
     assert len(samples) > 100
@@ -295,6 +296,7 @@ def test_a_reading_in_whose_middle_we_were_held_up_is_taken_again() -> None:
     assert np.mean(np.abs(behind_j) > 60.0) < 0.1  # J, a quarter of a second; three in ten without a second look
 
 
+@pytest.mark.slow
 def test_samples_come_late_several_at_once_and_as_usual_afterwards() -> None:
     spell = Spell(start_s=20.0, end_s=120.0)
     samples, _ = seen(Starvation(spells=(spell,), gap_s=0.8, spread=1.2, bursts=0.3))

@@ -40,6 +40,7 @@ class TestContractWithTrees(StrategyContract):
         return bayesian(metric, baseline, grid=grid, history=history, seed=seed, sampler="tpe")
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize("metric", [EDP, Metric(name="energy", max_slowdown=0.05)], ids=["edp", "energy in a budget"])
 @pytest.mark.parametrize("curve", [CLIFF, PHYSICAL[2]], ids=lambda curve: curve.name)
@@ -85,6 +86,7 @@ def test_it_begins_with_even_steps_down_from_the_draw() -> None:
     assert search(bayesian(ENERGY, free, sampler="tpe"), CLIFF, ENERGY, free, limit=2).asks == (160.0, 130.0)
 
 
+@pytest.mark.slow
 def test_it_never_leaps_below_the_lowest_cap_tried() -> None:
     for curve in PHYSICAL:
         asks = optimise(curve, sampler="tpe").asks

@@ -140,6 +140,7 @@ def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
     assert err == ""
 
 
+@pytest.mark.slow
 def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
     code = """import os, autocap.workloads.__main__ as command
 command.main = lambda: print(os.environ['OMP_WAIT_POLICY'])

@@ -463,6 +463,7 @@ def test_a_policy_that_is_refused_lends_nothing_and_says_why(helper_rig, tmp_pat
     assert "policy.toml is refused: it has no `version = 1`" in text(answer)
 
 
+@pytest.mark.slow
 def test_the_server_needs_neither_numpy_nor_optuna():
     modules = "autocap.cli.helper, autocap.limits.helper.server, autocap.devices.nvml, autocap.devices.rapl"
     code = (

@@ -34,6 +34,7 @@ WATTS = st.floats(min_value=-1e6, max_value=1e6)
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(Op), st.integers(0, 2**53 - 1), st.lists(WORDS, min_size=1, max_size=8, unique=True), st.data())
 def test_a_request_is_read_as_it_was_written(op, id, devices, data):
     watts = data.draw(st.lists(WATTS, min_size=1, max_size=8))

@@ -87,6 +87,7 @@ def new_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[objec
         assert not one.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_limits_are_set_and_are_back_at_the_end_of_each_guardian(new_stand):
     stand = new_stand()
     for _ in range(2):  # as for the runs of a sweep

@@ -80,6 +80,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
                 made.end(pid)
 
 
+@pytest.mark.slow
 def test_nobody_registers_another_ones_gpu_with_a_process_of_their_own(site: Site) -> None:
     theirs, own = site.process(ALICE), site.process(MALLORY)
     site.listed[0] = [theirs]
@@ -137,6 +138,7 @@ def test_who_waits_for_their_job_on_an_idle_gpu_gives_way_to_whose_job_comes(sit
     assert str(theirs) in allocation.name
 
 
+@pytest.mark.slow
 def test_of_two_who_wait_the_second_is_refused(site: Site) -> None:
     site.join(MALLORY, site.process(MALLORY), 0)
     with pytest.raises(DeviceLocked):
@@ -173,6 +175,7 @@ def test_who_names_gpus_on_which_the_job_does_not_compute_loses_all(site: Site) 
     assert site.stage.limits_w()[1:] == [LOW_W] * 3
 
 
+@pytest.mark.slow
 def test_workers_of_a_job_are_its_own_and_its_row_follows_them(site: Site) -> None:
     words = ["sh", "-c", "sleep 100 & sleep 100 & echo $!; wait"]
     with subprocess.Popen(words, user=ALICE, stdout=subprocess.PIPE, start_new_session=True) as shell:
@@ -199,6 +202,7 @@ def test_workers_of_a_job_are_its_own_and_its_row_follows_them(site: Site) -> No
     assert f"it goes on as sleep {second}" in left
 
 
+@pytest.mark.slow
 def test_another_job_on_the_same_gpus_is_another_row(site: Site) -> None:
     first, second = site.process(ALICE), site.process(ALICE)
     site.listed[0] = [first]

@@ -129,6 +129,7 @@ def test_a_job_that_draws_less_gives_the_rest_away(tmp_path: Path) -> None:
 # Tuners.
 
 
+@pytest.mark.slow
 def test_a_tuner_sets_caps_below_its_ceiling_alone(tmp_path: Path) -> None:
     with stage(tmp_path, 620.0) as there:
         there.come(1, 0)
@@ -187,6 +188,7 @@ def test_a_job_that_begins_on_more_devices_is_the_same_job_on_all(tmp_path: Path
         assert there.allocation(0, 1)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_is_counted_in_full_and_the_others_go_on_within_the_rest(tmp_path: Path) -> None:
     with stage(tmp_path, 730.0) as there:
         there.come(1, 0)
@@ -232,6 +234,7 @@ def test_a_gpu_that_takes_no_cap_any_more_has_its_limit_back_and_its_tuner_is_to
         assert total_w(there) <= 800.0
 
 
+@pytest.mark.slow
 def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp_path: Path) -> None:
     with stage(tmp_path, 600.0, gpus=2) as there:
         there.enforcer.weights = Weights(group_of=lambda pid: pid % 10)  # 2 and 12 are one job's

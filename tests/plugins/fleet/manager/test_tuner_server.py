@@ -191,6 +191,7 @@ def test_idle_connections_keep_out_neither_the_owner_nor_another_member(meeting:
             one.close()
 
 
+@pytest.mark.slow
 def test_who_says_too_much_waits(meeting: Meeting) -> None:
     """In virtual time: while it stands, no more is answered than may be said at once."""
     with socket.socket(socket.AF_UNIX) as raw:
@@ -238,6 +239,7 @@ def test_a_guardian_begins_with_the_limits_found_below_its_ceiling_and_hears_at_
         assert [(one.restored, one.note) for one in left] == [(None, None)] * 2
 
 
+@pytest.mark.slow
 def test_a_silent_tuner_hears_that_others_caps_were_set(meeting: Meeting) -> None:
     with guardian(meeting, 0) as held:
         held.set_caps((110.0,))

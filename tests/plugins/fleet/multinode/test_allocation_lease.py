@@ -39,6 +39,7 @@ class Site:
         return False
 
 
+@pytest.mark.slow
 def test_a_part_holds_as_long_as_answers_are_known_to_be_heard(tmp_path: Path) -> None:
     with stage(tmp_path, 1.0, gpus=2) as there:
         site = Site(there)

@@ -222,6 +222,7 @@ def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
         assert list(ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S).samples()) == []
 
 
+@pytest.mark.slow
 def test_a_lost_node_ends_the_observing_as_well() -> None:
     world = World.of(3, SLOW)
     device = world.device()
