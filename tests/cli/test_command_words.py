@@ -118,7 +118,7 @@ def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
         ("run --strategy golden --strategy-option tolerence=1 true",
          "unknown strategy option 'tolerence' (did you mean tolerance?); this strategy's options: "),
         ("run --actuator helper true", "--actuator is called --via now; give that instead (see `autocap run --help`)"),
-        ("budget --actuator=helper", "--actuator is called --via now; give that instead"),
+        ("attach --pid 1 --actuator=helper", "--actuator is called --via now; give that instead"),
         ("run --via helpr true", "argument --via: unknown way to set limits 'helpr' (did you mean helper?); "),
         ("run --via dcgm true", "argument --via: dcgm cannot put back what it found: "),
         ("run --node-power rapel true", "argument --node-power: unknown source 'rapel' (did you mean rapl?); choose"),
