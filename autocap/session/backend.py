@@ -44,7 +44,7 @@ class Backend:
         return devices.open_source(config, clock, check, owner_uid)
 
     def require(self, config: RunConfig) -> None:
-        """Before there is a job: raises ActuatorUnavailable where what --via names is not there at all."""
+        """Before there is a job: raises SetterUnavailable where what --via names is not there at all."""
         require_setter(config)
 
     def leftovers(self, *, observe: bool) -> list[str]:
@@ -65,7 +65,7 @@ class Backend:
         return IterationCounter(kind, ours=ours, step_map_fd=step_map_fd)
 
     def actuation(self, via: str, device: Tunable, new_guardian: NewGuardian = Guardian) -> Actuation:
-        """How the limits of its devices are set. Raises ActuatorUnavailable."""
+        """How the limits of its devices are set. Raises SetterUnavailable."""
         return actuation(via, device, new_guardian)
 
     def sampler(

@@ -444,7 +444,7 @@ class Running:
 
 
 def required_way(config: SweepConfig, device: Tunable) -> Actuation:
-    """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
+    """How the caps of a sweep are set. Raises SetterUnavailable, also under a power budget, whose ceilings would
     change what is measured."""
     way = actuation(config.run.via, device)
     if way.budget is not None:

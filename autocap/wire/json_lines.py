@@ -2,7 +2,7 @@
 object a line, as a helper and the manager of a budget take them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 MOST_WHOLE = 2**53  # what every reader of JSON takes exactly
@@ -74,6 +74,12 @@ def answer_in(line: bytes, most_bytes: int, version: int) -> tuple[int | None, d
     if body.get("v") != version or not (id is None or type(id) is int):
         raise BadMessage(f"it is no answer of version {version}")
     return id, body
+
+
+def names_of(kinds: Iterable[type], written: Mapping[type, str]) -> dict[type, str]:
+    """What each kind of message is called in a line: its class's name, in small letters. written: of those that are
+    called otherwise, as earlier versions called them."""
+    return {kind: written.get(kind, kind.__name__.lower()) for kind in kinds}
 
 
 def line_of(body: Mapping[str, object], most_bytes: int) -> bytes:

@@ -78,13 +78,13 @@ class ClientAdmission:
 
 @dataclass(slots=True, kw_only=True)
 class ClientConnection(Generic[T]):
-    """One connection. allocation: what is lent to it, `None` for nothing. put_off: what it has said, which has to
+    """One connection. lent: what is lent to it, `None` for nothing. put_off: what it has said, which has to
     wait, as its user says too much."""
 
     connection: socket.socket
     stream: LineStream
     admitted: AdmittedClient
-    allocation: T | None = None
+    lent: T | None = None
     put_off: bytes | None = None
     over: bool = False
 
@@ -149,7 +149,7 @@ class Server(ABC, Generic[T]):
     def pass_time(self) -> None:
         """End connections that are of no use to anybody."""
         for client in self._clients.values():
-            client.over |= client.allocation is None and self._now() - client.heard_s >= self._bounds.idle_s
+            client.over |= client.lent is None and self._now() - client.heard_s >= self._bounds.idle_s
         self._dismiss()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import get_args
 
 from autocap.wire.codec import decode, encode
-from autocap.wire.json_lines import BadMessage, Json, answer_in, line_of, request_in
+from autocap.wire.json_lines import BadMessage, Json, answer_in, line_of, names_of, request_in
 from autocap.wire.refusal import Code, Refusal
 
 __all__ = ["BadMessage", "Code", "Refusal"]
@@ -165,27 +165,20 @@ class Standing:
 
 Request = Join | Set | Beat | PublishCurve | Leave | Change | Weigh | Ask | End
 Answer = Joined | Done | CeilingChanged | Left | Standing
-# What is written of these, as earlier versions had it.
-_WRITTEN: dict[type[object], str] = {PublishCurve: "known", CeilingChanged: "told"}
-
-
-def _kind(cls: type[object]) -> str:
-    return _WRITTEN.get(cls, cls.__name__.lower())
-
-
-_REQUESTS: dict[str, type[Request]] = {_kind(cls): cls for cls in get_args(Request)}
-_ANSWERS: dict[str, type[Answer | Refusal]] = {_kind(cls): cls for cls in get_args(Answer | Refusal)}
+_NAMES = names_of(get_args(Request | Answer | Refusal), {PublishCurve: "known", CeilingChanged: "told"})
+_REQUESTS: dict[str, type[Request]] = {_NAMES[cls]: cls for cls in get_args(Request)}
+_ANSWERS: dict[str, type[Answer | Refusal]] = {_NAMES[cls]: cls for cls in get_args(Answer | Refusal)}
 
 
 def encode_request(id: int, request: Request) -> bytes:
     """One line. Raises BadMessage where it would be too long."""
-    return line_of({"v": VERSION, "id": id, "op": _kind(type(request)), **_said(request)}, MOST_BYTES)
+    return line_of({"v": VERSION, "id": id, "op": _NAMES[type(request)], **_said(request)}, MOST_BYTES)
 
 
 def decode_request(line: bytes) -> tuple[int, Request]:
     """The id and the request in a line. Raises BadMessage for whatever is not exactly one."""
     id, cls, body = request_in(line, MOST_BYTES, VERSION, _REQUESTS)
-    name, keys = _kind(cls), {one.name for one in fields(cls)}
+    name, keys = _NAMES[cls], {one.name for one in fields(cls)}
     if not {one.name for one in fields(cls) if one.default is MISSING} <= set(body) <= keys:
         raise BadMessage(f"{name} has the keys {', '.join(['v', 'id', 'op', *sorted(keys)])} and no others", id)
     try:
@@ -200,7 +193,7 @@ def encode_answer(id: int | None, answer: Answer | Refusal) -> bytes:
     """One line. id: of the request, `None` for what was not asked."""
     said, is_refusal = _said(answer), isinstance(answer, Refusal)
     said = {key: value for key, value in said.items() if value is not None or not is_refusal}
-    return line_of({"v": VERSION, "id": id, "is": _kind(type(answer)), **said}, MOST_BYTES)
+    return line_of({"v": VERSION, "id": id, "is": _NAMES[type(answer)], **said}, MOST_BYTES)
 
 
 def decode_answer(line: bytes) -> tuple[int | None, Answer | Refusal]:

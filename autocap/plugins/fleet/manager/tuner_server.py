@@ -122,24 +122,24 @@ class TunerServer(ControlServer):
         """See who was silent for too long."""
         super().pass_time()
         for client in self._clients.values():
-            if client.allocation is not None and self._now() - client.heard_s >= HANG_S:
-                self._enforcer.silent(self._now(), client.allocation)
+            if client.lent is not None and self._now() - client.heard_s >= HANG_S:
+                self._enforcer.silent(self._now(), client.lent)
 
     def tell(self, allocation: Allocation) -> None:
         """A tuner has another ceiling."""
         for client in self._clients.values():
-            if client.allocation is allocation:
+            if client.lent is allocation:
                 client.say(protocol.encode_answer(None, protocol.CeilingChanged(ceiling_w=allocation.ceiling_w)))
                 client.stream.flush()
 
     def _left(self, client: Client) -> None:
-        if client.allocation is not None:
-            self._enforcer.release(self._now(), client.allocation)
+        if client.lent is not None:
+            self._enforcer.release(self._now(), client.lent)
 
     # The requests.
 
     def _join(self, client: Client, request: protocol.Join) -> protocol.Joined:
-        if client.allocation is not None:
+        if client.lent is not None:
             raise refused(protocol.Code.TOO_MANY, "this connection tunes a job already; open another one")
         self._counts(client, _DEED)
         try:
@@ -151,7 +151,7 @@ class TunerServer(ControlServer):
             raise refused(protocol.Code.IN_USE, str(error)) from error
         except LimitRefused as error:
             raise refused(protocol.Code.UNKNOWN_DEVICE, str(error)) from error
-        client.allocation = allocation
+        client.lent = allocation
         client.admitted.lend()
         found_w, ranges = self._enforcer.found(allocation)
         return protocol.Joined(
@@ -195,15 +195,15 @@ class TunerServer(ControlServer):
         return protocol.Done()
 
     def _leave(self, client: Client, request: protocol.Leave) -> protocol.Left:
-        allocation, client.allocation = self._allocation(client), None
+        allocation, client.lent = self._allocation(client), None
         client.admitted.lent_no_more()
         self._enforcer.release(self._now(), allocation)
         return protocol.Left(caps_w=tuple(self._enforcer.caps.in_force_w[gpu] for gpu in allocation.gpus))
 
     def _allocation(self, client: Client) -> Allocation:
-        if client.allocation is None:
+        if client.lent is None:
             raise refused(protocol.Code.NO_LEASE, "this connection tunes no job; ask with `join`")
-        if not self._enforcer.is_here(client.allocation):
-            why = client.allocation.ended or "a GPU of this job has failed, and is outside the budget now"
+        if not self._enforcer.is_here(client.lent):
+            why = client.lent.ended or "a GPU of this job has failed, and is outside the budget now"
             raise refused(protocol.Code.NO_LEASE, f"the budget lends this job's GPUs to its tuner no more: {why}")
-        return client.allocation
+        return client.lent

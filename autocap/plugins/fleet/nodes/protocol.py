@@ -1,8 +1,8 @@
 """What the controller and the agents of a job, and the site of a budget and its nodes' managers, say to each other: one
-JSON object a line, in both directions. `fleet.site` says when the latter two speak.
+JSON object a line, in both directions. `fleet.multinode` says when the latter two speak.
 
-    line = line_of(Word(number=7, interval_s=0.1, counted=True))     to the agents, that all of them read
-    line = line_of(Do(number=8, what=CommandKind.SET, caps_w=(200.0,)), to=(2,))    to the third of them
+    line = line_of(Heartbeat(number=7, interval_s=0.1, counted=True))     to the agents, that all of them read
+    line = line_of(Command(number=8, what=CommandKind.SET, caps_w=(200.0,)), to=(2,))    to the third of them
     heard = said(line)                                                the record again, by whoever it was
 
 Seconds are those of the sender's own monotonic clock of the system. Agents are numbered from 0; a line to the agents
@@ -24,7 +24,7 @@ from autocap.plugins.fleet.budget.protocol import JobStanding
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.wire.codec import decode, encode
 from autocap.wire.json_lines import line_of as json_line
-from autocap.wire.json_lines import parse
+from autocap.wire.json_lines import names_of, parse
 
 if TYPE_CHECKING:  # an agent waits for none of it
     from autocap.devices.base import Device, PowerSource
@@ -206,7 +206,7 @@ class Found:
     """From an agent: the job's devices on its node, guarded from now on unless only observed.
 
     The fields are those of `Device`; original_w: the limits found, watts. gpus: with the caps that may be set there.
-    via: who sets them, as events.ActuatorChosen has it. node_power: the name of the meter, `None` without one;
+    via: who sets them, as events.SetterChosen has it. node_power: the name of the meter, `None` without one;
     whole, refresh_s: as PowerSource has them.
     """
 
@@ -312,26 +312,16 @@ ToAgent = Begin | Settle | Heartbeat | Command | SetAllocation
 FromAgent = Hello | Found | Rows | HeartbeatReply | Done | Note | JobEnded | Failed | Listed | Lost | NodeReport
 Message = ToAgent | FromAgent
 
-# What is written of these, as earlier versions had it.
-_WRITTEN: dict[type[object], str] = {
-    SetAllocation: "share",
-    NodeReport: "books",
-    Heartbeat: "word",
-    Command: "do",
-    HeartbeatReply: "heard",
-}
-
-
-def _kind(cls: type[object]) -> str:
-    return _WRITTEN.get(cls, cls.__name__.lower())
-
-
-_KINDS: dict[str, type[Message]] = {_kind(kind): kind for kind in get_args(Message)}
+_NAMES = names_of(
+    get_args(Message),
+    {SetAllocation: "share", NodeReport: "books", Heartbeat: "word", Command: "do", HeartbeatReply: "heard"},
+)
+_KINDS: dict[str, type[Message]] = {name: kind for kind, name in _NAMES.items()}
 
 
 def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
     """A message as a line, with its newline. to: the agents that it is for, `None` for all, or from an agent."""
-    body: dict[str, Any] = {_SAYS: _kind(type(message))}
+    body: dict[str, Any] = {_SAYS: _NAMES[type(message)]}
     if to is not None:
         body[_TO] = list(to)
     body["with"] = encode(message, flat=isinstance(message, Rows))
