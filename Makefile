@@ -66,11 +66,12 @@ demo-budget: venv
 
 # A test is marked slow that takes more than 0.25 s of CPU in the rooms that measure, decide and set limits, or 0.08 s
 # elsewhere; the cheapest of each file stays. `make test` is to take 150 s and 240 s of CPU on two cores.
-TEST := $(VENV)/bin/python -m pytest -n 4 --dist worksteal
+# Each worker loads all tests, so the one that mostly computes has three; the slow ones mostly wait for processes.
+TEST := $(VENV)/bin/python -m pytest --dist worksteal
 test: venv
-	$(TEST) -m "not slow"
+	$(TEST) -n 3 -m "not slow"
 test-slow: venv
-	$(TEST) -m slow
+	$(TEST) -n 4 -m slow
 
 # Apart, as importing them takes longer than all the other tests together. Where they cannot be installed, as without a
 # network, what needs them is skipped. Those of Ray come last, as a cluster takes all of a small machine and trainings
