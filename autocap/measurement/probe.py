@@ -21,9 +21,9 @@ class ProbeRules:
     target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
     pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
     least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
-    patience_s: after which an error of coarse_stderr does. pace_s: after which a window ends
-    that is far from exact, as on a machine that others use; and after a few times as long also where the job gets
-    faster or slower.
+    patience_s: after which an error of coarse_stderr does. pace_s: after which a window ends that is far from exact, as
+    on a machine that others use; after a few times as long also one that is not, and where the job gets faster or
+    slower.
     iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
     that nothing could be measured, the probe goes on until it can be.
     """
@@ -229,10 +229,17 @@ class Probe:
         if scatter.stderr <= self._rules.target(elapsed_s) * scatter.value and self._decided(seen):
             reason = self._with_left_out(None)
             return ProbeResult(state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost)
-        if elapsed_s >= self._rules.pace_s and seen.period_rel_stderr > TUNING.probe_rough_error:
-            reason = self._with_left_out(f"roughly, after {elapsed_s:.0f} s of a job that may be short")
+        is_rough = seen.period_rel_stderr > TUNING.probe_rough_error
+        if elapsed_s >= self._rules.pace_s * (1.0 if is_rough else TUNING.probe_close_paces):
+            reason = self._with_left_out(
+                f"{'roughly, ' if is_rough else ''}after {elapsed_s:.0f} s of a job that may be short"
+            )
             return ProbeResult(
-                state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost, is_rough=True
+                state=TrialState.COMPLETE,
+                reason=reason,
+                measurement=measurement,
+                cost=cost,
+                is_rough=is_rough,
             )
         return None
 

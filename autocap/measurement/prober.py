@@ -262,7 +262,8 @@ class Prober:
         work, as far as its limit allows."""
         if result.measurement is not None and self._seen is not None:
             self._wander.add(self._seen)
-            self._windows[result.is_rough] += 1
+            is_rough = result.is_rough and result.measurement.period_rel_stderr > TUNING.wander_rough_error
+            self._windows[is_rough] += 1
         if self._probe is not None:
             self._wander.disturbed(self._probe.burst_s)
         least_s = max(TUNING.window_least_s, min(TUNING.window_bursts * self._wander.burst_s, self.rules.limit_s / 2))

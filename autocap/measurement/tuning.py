@@ -37,6 +37,9 @@ class Tuning:
     probe_rough_error: float = threshold(
         0.01, "relative error", "of the time, beyond which a window is rough: a sensor has no part in it"
     )
+    probe_close_paces: float = threshold(
+        2.0, "paces", "that a window may take which is not rough, but not as exact as wanted either", "spent"
+    )
     probe_level_paces: float = threshold(4.0, "paces", "that a job which gets faster or slower is waited for")
     probe_calm_s: float = threshold(1.0, "s", "after a disturbance until samples count again")
     probe_short_gap_s: float = threshold(3.0, "s", "without a reading, in which a job most likely does as before")
@@ -186,6 +189,9 @@ class Tuning:
     )
     wander_fewest: int = threshold(
         3, "distances", "between windows that tell how far a machine wanders", "scenarios --noisy"
+    )
+    wander_rough_error: float = threshold(
+        0.02, "relative error", "of a window's time, beyond which it may be that others use the machine", "spent"
     )
     wander_rough_windows: int = threshold(
         2, "windows", "that are rough where a machine wanders: one may be a changed job", "scenarios --noisy"

@@ -4,6 +4,8 @@ Every network on both cards is swept on the simulated device: all caps at 5 W, w
 paper's epoch had, power read every 0.5 s, as its authors did. A published row is met where energy and time at its cap
 lie within 2 %, and where the cap that the sweep finds best is at most one step away, or its metric within 0.3 % of
 that at the published cap.
+
+With --spent, instead, a job of each is tuned while it runs: what it spends beyond the best static cap, and on what.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from autocap.reports.summary.gains import METRICS
 from autocap.sweep.summary import Panel
 from bench.common import markdown
 from bench.simulation.sweep import Command, sweep
+from bench.strategies.curve_cases import metric_named
+from bench.tables import spent
 from bench.tables.fit_profiles import STEP_W, Table, profile_name, read_tables
 
 PUBLISHED = Path(__file__).parents[1] / "data/krzywaniak2022_tables_2_3.csv"
@@ -29,6 +33,7 @@ _MOST_OFF_PCT = 2.0
 _MOST_EXCESS_PCT = 0.3
 _REPEATS = 5  # as published
 _JITTER = 0.01
+_SECONDS, _SEEDS = 400.0, 3  # of jobs that are tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=_REPEATS, help=f"runs of each cap (default: {_REPEATS})")
     parser.add_argument("--jitter", type=float, default=_JITTER, help=f"of an iteration (default: {_JITTER:g})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--spent", action="store_true", help="what tuned jobs spend, and on what")
+    parser.add_argument("--metric", default="energy", help="of these: energy, edp, eds or eds_1.5 (default: energy)")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help=f"of each, uncapped (default: {_SECONDS:g})")
+    parser.add_argument("--seeds", type=int, default=_SEEDS, help=f"jobs of each (default: {_SEEDS})")
     args = parser.parse_args(argv)
+    if args.spent:
+        begin_s = time.monotonic()
+        for line in spent.lines(spent.every(metric_named(args.metric, 2.0), args.seconds, args.jitter, args.seeds)):
+            print(line)
+        print(f"\n{args.metric}, jobs of {args.seconds:g} s, jitter {100 * args.jitter:g} %, "
+              f"{time.monotonic() - begin_s:.0f} s")  # fmt: skip
+        return 0
     tables = read_tables(args.tables)
     if args.networks is not None:
         wanted = args.networks.split(",")

@@ -3,10 +3,12 @@
 import pytest
 
 from autocap.devices.model import profiles
+from autocap.metrics import Metric
 from bench.__main__ import main as bench
 from bench.simulation.sweep import Command, sweep
 from bench.tables import command as tables
 from bench.tables.fit_profiles import read_tables
+from bench.tables.spent import PARTS, spend
 
 
 @pytest.mark.slow
@@ -49,3 +51,20 @@ def test_an_energy_that_is_not_the_published_one_is_marked_and_fails(tmp_path, c
 def test_every_published_row_has_its_energy() -> None:
     for table in read_tables(tables.PUBLISHED):
         assert table.energy_j == pytest.approx(table.power_w * table.time_s, rel=0.01)
+
+
+@pytest.mark.slow
+def test_what_a_job_spends_is_what_its_parts_spend() -> None:
+    """Beyond the best static cap, to first order; and all of its time is in one of them."""
+    found = spend("tesla-v100/alexnet", Metric(name="energy"), seconds=120.0, jitter=0.01, seed=0)
+    spent = dict(zip(PARTS, found.parts_pct, strict=True))
+    assert found.kept
+    assert sum(found.parts_pct) == pytest.approx(found.total_pct, abs=0.05)
+    assert 120.0 < sum(found.parts_s) < 180.0  # a cap makes it longer
+    assert spent["baseline"] > spent["confirmation"]  # a second at the default costs more than one near the best cap
+
+
+@pytest.mark.slow
+def test_iterations_that_scatter_by_themselves_are_no_reason_to_go_back_to_the_default_before_each_trial() -> None:
+    found = [spend("quadro-rtx-6000/resnet50", Metric(name="energy"), 400.0, 0.03, seed) for seed in (0, 1)]
+    assert max(one.parts_s[PARTS.index("baseline")] for one in found) < 10.0
