@@ -149,9 +149,12 @@ def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metr
 
     baseline: as it is known so far.
     """
-    rules = replace(usual, min_batches=min(TUNING.confirm_baseline_iterations, usual.min_batches))
+    few = min(TUNING.confirm_baseline_iterations, usual.min_batches)
     if metric.max_slowdown is not None:
-        return rules
+        return replace(usual, min_batches=few)
+    scatter = compared.outer.period_rel_stderr * math.sqrt(compared.outer.iterations)
+    enough = math.ceil((scatter / TUNING.confirm_baseline_error) ** 2)
+    rules = replace(usual, min_batches=min(few, max(TUNING.confirm_baseline_fewest, enough)))
     saved = abs(1.0 - metric.cost(compared.outer, baseline).value)
     return brief(rules, saved / TUNING.confirm_clear_sigmas)
 

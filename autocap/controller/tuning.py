@@ -123,9 +123,17 @@ class Tuning:
     confirm_known_time: float = threshold(
         0.1, "relative", "two standard errors of the time of a cap that is kept are no more", "scenarios --noisy"
     )
-    confirm_baseline_iterations: int = threshold(4, "iterations", "of a window of the baseline between two of a cap")
+    confirm_baseline_iterations: int = threshold(
+        4, "iterations", "of a window of the baseline between two of a cap, where they scatter"
+    )
+    confirm_baseline_fewest: int = threshold(
+        2, "iterations", "of such a window where they hardly do: each second there costs most", "tables --spent"
+    )
+    confirm_baseline_error: float = threshold(
+        0.007, "relative error", "of its time that does, as the cap's own iterations scatter", "tables --spent"
+    )
     confirm_baseline_s: float = threshold(
-        3.0, "s", "after which a window of the baseline may end early: each second there costs most"
+        1.5, "s", "after which a window of the baseline may end early: each second there costs most"
     )
     confirm_clear_sigmas: float = threshold(
         3.0, "standard errors", "that a cap saves, for a window of the baseline to end early"

@@ -38,7 +38,7 @@ class Tuning:
         0.01, "relative error", "of the time, beyond which a window is rough: a sensor has no part in it"
     )
     probe_close_paces: float = threshold(
-        2.0, "paces", "that a window may take which is not rough, but not as exact as wanted either", "spent"
+        2.0, "paces", "that a window may take which is not rough, but not as exact as wanted either", "tables --spent"
     )
     probe_level_paces: float = threshold(4.0, "paces", "that a job which gets faster or slower is waited for")
     probe_calm_s: float = threshold(1.0, "s", "after a disturbance until samples count again")
@@ -191,7 +191,10 @@ class Tuning:
         3, "distances", "between windows that tell how far a machine wanders", "scenarios --noisy"
     )
     wander_rough_error: float = threshold(
-        0.02, "relative error", "of a window's time, beyond which it may be that others use the machine", "spent"
+        0.02,
+        "relative error",
+        "of a window's time, beyond which it may be that others use the machine",
+        "tables --spent",
     )
     wander_rough_windows: int = threshold(
         2, "windows", "that are rough where a machine wanders: one may be a changed job", "scenarios --noisy"

@@ -216,13 +216,24 @@ def test_a_window_of_the_baseline_is_as_exact_as_the_verdict_needs() -> None:
     comparison = Comparison((200.0,), (260.0,), measurement(91.0, cap_w=200.0))
     rules = between(usual, comparison, BASELINE, ENERGY)
     assert rules.min_batches == 4
-    assert rules.target(2.9) == 0.005
-    assert rules.target(3.0) == pytest.approx(0.03)  # a third of the 9 % that the cap saves
+    assert rules.target(1.4) == 0.005
+    assert rules.target(1.5) == pytest.approx(0.03)  # a third of the 9 % that the cap saves
     much = Comparison((200.0,), (260.0,), measurement(70.0, cap_w=200.0))
     assert between(usual, much, BASELINE, ENERGY).target(3.0) == 0.04
     assert between(usual, Comparison((200.0,), (260.0,), BASELINE), BASELINE, ENERGY).target(3.0) == 0.005
     limited = Metric(name="energy", max_slowdown=0.05)
     assert between(usual, comparison, BASELINE, limited).target(3.0) == 0.005
+
+
+@pytest.mark.parametrize(("period_error", "fewest"), [(0.0001, 2), (0.0011, 3), (0.01, 4)])
+def test_a_window_of_the_baseline_has_as_few_iterations_as_their_scatter_allows(period_error, fewest) -> None:
+    usual = ProbeRules(settle_s=1.0, target_stderr=0.005, limit_s=60.0, min_batches=8)
+    cap = measurement(70.0, cap_w=200.0, period_error=period_error)
+    assert cap.iterations == 100  # so that they scatter by ten times that
+    rules = between(usual, Comparison((200.0,), (260.0,), cap), BASELINE, ENERGY)
+    assert rules.min_batches == fewest
+    limited = Metric(name="energy", max_slowdown=0.05)
+    assert between(usual, Comparison((200.0,), (260.0,), cap), BASELINE, limited).min_batches == 4
 
 
 def test_no_cap_is_confirmed_whose_cost_in_time_is_not_known_to_within_ten_points() -> None:
