@@ -141,10 +141,10 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
 def test_a_rough_baseline_that_a_long_search_looks_at_again_is_not_measured_for_long() -> None:
     job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/vgg19"), iterations=453)
     node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
-    outcome = tune(job, TuneConfig(metric=EDP), "model", node=node, seed=22, stop_when_held=True)
+    outcome = tune(job, TuneConfig(metric=EDP), "linear", node=node, seed=22, stop_when_held=True)
     refined = announced(outcome, events.BaselineRefined)[0]
-    confirming = next(event for event in announced(outcome, events.StateEntered) if event.state is State.CONFIRMING)
-    assert refined.t_s < confirming.t_s
+    before = [event.state for event in announced(outcome, events.StateEntered) if event.t_s < refined.t_s]
+    assert State.CONFIRMING not in before
     assert refined.measurement.duration_s < 30.0
     assert refined.measurement.energy_rel_stderr < 0.05
 
