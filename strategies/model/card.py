@@ -17,11 +17,12 @@ import numpy as np
 
 from autocap.records import RelativeCurve
 from autocap.strategies.model.parameters import Curves, Floats, at_odds
-from autocap.strategies.model.residual import BENT, BUMPY, SMOOTH
+from autocap.strategies.model.residual import AKIN
 from autocap.strategies.model.shapes import Family, Shapes, of_family
 
-_SHARE = 0.5  # how likely a job is to be like one of those recorded
-_KINDS = ((SMOOTH, 0.4, 1000), (BUMPY, 0.4, 1000), (BENT, 0.2, 1000))
+_SHARE = 0.8  # how likely a job is to be like one of those recorded
+_KINDS = ((AKIN, 1.0, 1000),)
+_MIXED = 3  # recorded curves between which one lies
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve
 
 
@@ -38,7 +39,7 @@ class _Spread:
     beyond: float
 
 
-_CARD = _Spread(power=0.06, time=0.25, cap=0.03, draw=0.25, beyond=0.3)
+_CARD = _Spread(power=0.03, time=0.12, cap=0.015, draw=0.12, beyond=0.3)
 _JOB = _Spread(power=0.12, time=0.5, cap=0.08, draw=0.6, beyond=0.5)
 _STEEPER = 0.2  # mean of the ln of that factor for time: below what was measured curves get steeper
 
@@ -118,36 +119,36 @@ def _seen(
     count: int,
 ) -> Curves:
     """So many curves over the caps, shape (caps,), watts, the last of which is the baseline's, which drew draw_w."""
-    baseline_w = settings[-1]
-    draw = math.log(draw_w / baseline_w)
-    recorded = [_Recorded.of(curve) for curve in elsewhere]
-    first, second = rng.integers(len(elsewhere), size=(2, count))
-    between = rng.uniform(0, 0.5, (count, 1))
-    z = rng.standard_normal((6, count, 1))
+    draw, log_caps = math.log(draw_w / settings[-1]), np.log(settings / settings[-1])
     spread = np.array([_fields(_JOB if curve.of_job else _CARD) for curve in elsewhere])
-    power_sd, time_sd, cap_sd, draw_sd, beyond_sd = spread[first].T[:, :, None]
     draws = np.log([min(curve.draw, 1.0) for curve in elsewhere])
+    likeness = -0.5 * ((draw - draws) / spread[:, 3]) ** 2
+    for place, one in enumerate(elsewhere):
+        if one.binding is not None:
+            likeness[place] -= float(at_odds(np.array([one.binding]), binding)[0])
+    alike = np.exp(likeness - likeness.max())
+    picks = rng.choice(len(elsewhere), size=(_MIXED, count), p=alike / alike.sum())
+    weights = rng.exponential(size=(_MIXED, count, 1))
+    weights /= weights.sum(axis=0)
+    power_sd, time_sd, cap_sd, _, beyond_sd = spread[picks[0]].T[:, :, None]
+    z = rng.standard_normal((6, count, 1))
     follows = np.clip(1 + 0.5 * z[0], 0.0, 1.0)  # how much of the difference in draw moves the caps
-    log_caps = np.log(settings / baseline_w)
-    log_power, log_time = np.zeros((2, count, len(settings)))
     beyond, steeper = np.exp(beyond_sd * z[1]), np.exp(_STEEPER + beyond_sd * z[2])
-    for which, weight in ((first, 1 - between), (second, between)):
-        caps = log_caps - follows * (draw - draws[which][:, None]) + cap_sd * z[3]
-        for place, curve in enumerate(recorded):
-            some = which == place
-            power, time = curve.at(caps[some], beyond[some], steeper[some])
-            log_power[some] += weight[some] * power
-            log_time[some] += weight[some] * time
+    log_power, log_time = np.zeros((2, count, len(settings)))
+    for place, curve in enumerate(map(_Recorded.of, elsewhere)):
+        weight = np.where(picks[:, :, None] == place, weights, 0.0).sum(axis=0)
+        some = weight[:, 0] > 0
+        caps = log_caps - follows[some] * (draw - draws[place]) + cap_sd[some] * z[3][some]
+        power, time = curve.at(caps, beyond[some], steeper[some])
+        log_power[some] += weight[some] * power
+        log_time[some] += weight[some] * time
     log_power = (log_power - log_power[:, -1:]) * np.exp(power_sd * z[4])
     log_time = (log_time - log_time[:, -1:]) * np.exp(time_sd * z[5])
     slack = max(math.log(curve.draw * point.power / point.cap) for curve in elsewhere for point in curve.points)
     over = np.maximum(draw + log_power - log_caps - max(slack, 0.0), 0.0).max(axis=1)
-    unlike = (draw - draws[first]) / draw_sd[:, 0]
-    log_weight = -0.5 * (over / _OVERSHOOT) ** 2 - 0.5 * unlike**2
-    for place, one in enumerate(elsewhere):
-        if one.binding is not None:
-            log_weight -= np.where(first == place, at_odds(np.full(count, one.binding), binding), 0.0)
-    return Curves(log_power=log_power, log_time=log_time, log_weight=log_weight)
+    return Curves(
+        log_power=log_power, log_time=log_time, log_weight=likeness.max() - 0.5 * (over / _OVERSHOOT) ** 2
+    )
 
 
 def _fields(spread: _Spread) -> tuple[float, ...]:
