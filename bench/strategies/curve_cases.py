@@ -176,7 +176,9 @@ def recorded(curve: CapCurve, metric: str, k: float, seed: int, noise: float) ->
     found = drive(make, curve, metric_named(metric, k), noise, rng)
     assert found.baseline is not None
     points = {trial.setting: trial.measurement for trial in found.trials if trial.measurement is not None}
-    return relative(found.baseline, points)
+    curve_shown = relative(found.baseline, points)
+    assert curve_shown is not None  # of one device, with a trial at least
+    return curve_shown
 
 
 def table(searched: Sequence[Searched], *, by_family: bool = False) -> Iterator[str]:

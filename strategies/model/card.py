@@ -146,9 +146,7 @@ def _seen(
     log_time = (log_time - log_time[:, -1:]) * np.exp(time_sd * z[5])
     slack = max(math.log(curve.draw * point.power / point.cap) for curve in elsewhere for point in curve.points)
     over = np.maximum(draw + log_power - log_caps - max(slack, 0.0), 0.0).max(axis=1)
-    return Curves(
-        log_power=log_power, log_time=log_time, log_weight=likeness.max() - 0.5 * (over / _OVERSHOOT) ** 2
-    )
+    return Curves(log_power=log_power, log_time=log_time, log_weight=likeness.max() - 0.5 * (over / _OVERSHOOT) ** 2)
 
 
 def _fields(spread: _Spread) -> tuple[float, ...]:
