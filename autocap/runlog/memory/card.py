@@ -37,9 +37,10 @@ _LONGEST_S = 3600.0  # of a sensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardCurve:
-    """What one job has shown. job: its memory key, or a digest of the curve where it came from elsewhere. work: a digest
-    of the job's words and environment, whatever it ran on; "" where it came from elsewhere. gpus: their UUIDs. driver:
-    its branch. measured_at: as of a `Curve`. settle_s, window_s: of the sensor then. Else as of a RelativeCurve."""
+    """What one job has shown. job: its memory key, or a digest of the curve where that came from elsewhere. work: a
+    digest of the job's words and environment, whatever it ran on; "" where the curve came from elsewhere. gpus: their
+    UUIDs. driver: its branch. measured_at: as of a `Curve`. settle_s, window_s: of the sensor then. Else as of a
+    RelativeCurve."""
 
     job: str
     work: str = ""
