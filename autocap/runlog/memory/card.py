@@ -6,6 +6,7 @@ are left out.
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from autocap.wire.json_lines import parse
 CARD_FORMAT = 1
 MOST_JOBS, MOST_CARD_POINTS = 16, 40
 MOST_CARD_BYTES = 128 << 10  # of one record
+MOST_CARDS, MOST_HANDED_BYTES = 16, 2 << 20  # of a file for others
 MOST_GPUS, _MOST_NAME = 64, 200  # identifiers; characters
 _KEY = re.compile(r"[0-9a-f]{64}")
 _DRIVER = re.compile(r"[\w.-]{1,32}")
@@ -145,6 +147,41 @@ def card_written(record: CardRecord) -> dict[str, object]:
     found = encode(record, strict=True)
     assert isinstance(found, dict)
     return dict(found)
+
+
+def cards_bytes(records: Sequence[CardRecord]) -> bytes:
+    """A file for others."""
+    handed = [card_written(handed_on(record)) for record in records[:MOST_CARDS]]
+    return (json.dumps({"autocap_cards": CARD_FORMAT, "cards": handed}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def cards_from(text: bytes) -> list[CardRecord]:
+    """The records of such a file. Raises ValueError for whatever else it holds."""
+    found = parse(text, MOST_HANDED_BYTES)
+    if not isinstance(found, dict) or set(found) != {"autocap_cards", "cards"}:
+        raise ValueError("it has not the keys autocap_cards and cards alone")
+    if found["autocap_cards"] != CARD_FORMAT:
+        raise ValueError(f"its format is none that this version reads, which is {CARD_FORMAT}")
+    cards = found["cards"]
+    if not isinstance(cards, list) or not 0 < len(cards) <= MOST_CARDS:
+        raise ValueError(f"it holds 1 to {MOST_CARDS} cards")
+    records = list[CardRecord]()
+    for place, each in enumerate(cards, 1):
+        try:
+            record = decode(CardRecord, each, strict=True)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"card {place}: {error}") from error
+        wrong = complaint(record)
+        if wrong is None and card_written(record) != each:
+            wrong = "it has keys that it should not have, or numbers that are written otherwise"
+        if wrong is None and handed_on(record) != record:
+            wrong = "it says on which machine a job ran, or the digest of a curve is not that curve's"
+        if wrong is not None:
+            raise ValueError(f"card {place}: {wrong}")
+        records.append(record)
+    if len({record.key for record in records}) < len(records):
+        raise ValueError("it has a card twice")
+    return records
 
 
 def card_bytes(record: CardRecord) -> bytes:

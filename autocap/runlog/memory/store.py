@@ -23,7 +23,7 @@ from autocap.job.invoking_user import InvokingUser
 from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written
 from autocap.records import CAP_W, Measurement, SensorInfo
 from autocap.runlog.event_log import require_plausible
-from autocap.runlog.memory.card import MOST_CARD_BYTES, CardRecord, card_bytes, card_from
+from autocap.runlog.memory.card import MOST_CARD_BYTES, MOST_CARDS, CardRecord, card_bytes, card_from
 from autocap.runlog.memory.job import Job
 from autocap.runlog.output_directory import TEMPORARY, put
 from autocap.text import printable_json
@@ -206,7 +206,6 @@ log = logging.getLogger(__name__)
 MOST_ENTRIES, MOST_BYTES_IN_ALL = 256, 4 << 20
 _NAME = re.compile(rf"([0-9a-f]{{{KEY_DIGITS}}})\.json")
 _CARD_NAME = re.compile(rf"card-([0-9a-f]{{{KEY_DIGITS}}})\.json")
-_MOST_CARDS = 16
 _OTHERS_WRITE = 0o022
 _T = TypeVar("_T")
 
@@ -261,7 +260,7 @@ class MemoryStore:
             make_private(self.place)
             with self._opened() as place:
                 put(place, f"card-{record.key}.json", text, 0o600)
-                for _, _, key in _files(place, _CARD_NAME)[:-_MOST_CARDS]:
+                for _, _, key in _files(place, _CARD_NAME)[:-MOST_CARDS]:
                     os.unlink(f"card-{key}.json", dir_fd=place)
         except OSError as error:
             raise self._unavailable(error, "written") from error
