@@ -71,11 +71,11 @@ def new_strategy(
     """As a controller takes it. grid: the whole one. options: by name, as on a command line. past: trials of earlier
     runs, which are its history until there are some of this one. elsewhere: what other jobs have shown."""
     values = registry.option_values(factory, options, grid.knob)
-    factory = registry.knowing(factory, elsewhere)
+    known = registry.knowing(factory, elsewhere)
 
     def make(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
         rng, now = np.random.default_rng(seed), registry.allowed_now(factory, values, grid, caps)
-        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before or past, options=now)
+        return known(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before or past, options=now)
 
     return make
 

@@ -21,7 +21,8 @@ from autocap.strategies.model.residual import AKIN
 from autocap.strategies.model.shapes import Family, Shapes, of_family
 
 _SHARE = 0.8  # how likely a job is to be like one of those recorded
-_KINDS = ((AKIN, 1.0, 1000),)
+_LEAST_SHARE = 1e-4  # with less of the prior, what was recorded is left out
+_KINDS = ((AKIN, 1.0, 2000),)
 _MIXED = 3  # recorded curves between which one lies
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve
 
@@ -57,7 +58,9 @@ def with_card(
         return curves
     family = Family(curves=partial(_seen, elsewhere), share=1.0, kinds=_KINDS)
     found = of_family(family, np.append(settings, baseline_w), draw_w, binding)
-    share = _SHARE * math.exp(min(0.0, _total(found.log_weight)))  # the rest is for a job whose draw is like none's
+    share = _SHARE * math.exp(min(0.0, _total(found.log_weight)))  # less of a job whose draw is like none's
+    if not share > _LEAST_SHARE:
+        return curves
     return replace(curves, log_weight=curves.log_weight - _total(curves.log_weight) + math.log(1 - share)).beside(
         replace(found, log_weight=found.log_weight - _total(found.log_weight) + math.log(share))
     )
