@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from autocap.runlog.memory.card import (
     taken_in,
 )
 from autocap.runlog.memory.store import KEY_DIGITS, Entry, MemoryStore, default_place
+from autocap.runlog.output_directory import OutputDirectory
 from autocap.text import put, put_json
 
 _ACTIONS = ("list", "show", "forget", "cards", "import")
@@ -65,7 +67,7 @@ class Memory:
         )
         parser.add_argument("--all", action="store_true", help="of forget: of every job")
         parser.add_argument(
-            "--export", type=values.path, metavar="FILE", help="of cards: write all into a new file; it names no job"
+            "--export", type=values.path, metavar="FILE", help="of cards: write all into a file; it names no job"
         )
         options.declare(parser, "memory", MemoryConfig)
 
@@ -142,7 +144,7 @@ def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json:
 
 
 def _cards(store: MemoryStore, file: Path | None, *, as_json: bool) -> None:
-    """Show what is known of cards, or write it to a file that is not there yet."""
+    """Show what is known of cards, or write it to a file."""
     from autocap.reports import text
     from autocap.reports.card_list import known_cards
 
@@ -152,12 +154,10 @@ def _cards(store: MemoryStore, file: Path | None, *, as_json: bool) -> None:
             raise MemoryUnavailable(f"nothing is known of any card in {store.place}, so {file} was not written")
         data = cards_bytes(records)
         try:
-            with file.open("xb") as written:
-                written.write(data)
+            with closing(OutputDirectory(file.parent.absolute(), make=False)) as place:
+                place.put(file.name, data)
         except OSError as error:
-            raise MemoryUnavailable(
-                f"{file} cannot be written: {error.strerror}; name a file that is not there yet"
-            ) from error
+            raise MemoryUnavailable(f"{file} cannot be written: {error.strerror}; name another place") from error
         put(f"written to {file}: {_counted(records)}; it names no command, path, user or machine")
     elif as_json:
         put_json([card_written(record) for record in records])
