@@ -302,6 +302,34 @@ class Prediction(AtSetting[float]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RelativePoint:
+    """What a cap has shown, over what the limit found on arrival has. cap: over that limit. power: mean; time: per
+    iteration. The errors are relative standard deviations, the baseline's included."""
+
+    cap: float
+    power: float
+    time: float
+    power_rel_stderr: float
+    period_rel_stderr: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativeCurve:
+    """What another job on such a card has shown, or this job on another one: shares, as watts and seconds are of no
+    use there.
+
+    draw: the mean power of a device at the limit found on arrival, over that limit. binding: whether that held the
+    clocks down, `None` where the device did not say. points: by cap, which is below that limit or above it, each once.
+    of_job: whether it is this very job, on another card.
+    """
+
+    draw: float
+    binding: bool | None
+    points: tuple[RelativePoint, ...]
+    of_job: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLength:
     """How long the trials of a strategy last that has a rule of its own: to the end, however exact or bad they are.
 

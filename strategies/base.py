@@ -13,7 +13,7 @@ import numpy as np
 
 from autocap.errors import StrategyError
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction, Trial, TrialLength, TrialState
+from autocap.records import Measurement, Prediction, RelativeCurve, Trial, TrialLength, TrialState
 from autocap.strategies.findings import Finding, find_out, smooth
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Needs, Option, OptionScalar
@@ -65,10 +65,13 @@ class Strategy(ABC):
         history: Earlier trials, oldest first (a warm start); empty otherwise. Their costs are against another run's
             baseline: a hint where to begin.
         options: The value of every option in OPTIONS, by name.
+        elsewhere: What other jobs have shown on this card, or this job on others; empty otherwise. Given to those alone
+            that say so in ELSEWHERE.
 
     Attributes:
         OPTIONS: What a user may set.
         NEEDS: Of the knob. Where settings have no order, only what a setting has shown itself speaks for it.
+        ELSEWHERE: Whether it makes use of `elsewhere`.
         trial_length: How long trials last, none of them pruned; `None` leaves that to the run's settings.
         findings: What is known of each cap that has a cost, by cap.
         failures: How often each cap failed.
@@ -76,6 +79,7 @@ class Strategy(ABC):
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     NEEDS: ClassVar[Needs] = Needs.ORDERED
+    ELSEWHERE: ClassVar[bool] = False
     trial_length: ClassVar[TrialLength | None] = None
 
     def __init__(
@@ -86,9 +90,11 @@ class Strategy(ABC):
         rng: np.random.Generator,
         history: Sequence[Trial],
         options: Mapping[str, OptionScalar],
+        elsewhere: Sequence[RelativeCurve] = (),
     ) -> None:
         self.grid, self.metric, self.baseline, self.rng = grid, metric, baseline, rng
         self.history = tuple(history)
+        self.elsewhere = tuple(elsewhere)
         self.options = options
         self.findings: dict[float, Finding] = {}
         self.failures: Counter[float] = Counter()

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from autocap.errors import StrategyError, UsageError
 from autocap.job import registry
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, RelativeCurve, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.checked import SHAPE, complaints
 from autocap.strategies.grid import CapGrid
@@ -140,6 +141,13 @@ def option_values(
                 f"pass --strategy-option {option.name}=VALUE"
             )
     return values
+
+
+def knowing(factory: StrategyFactory, elsewhere: Sequence[RelativeCurve]) -> StrategyFactory:
+    """The factory that gives a strategy those curves, if it makes use of them; else as it is."""
+    if not elsewhere or not getattr(factory, "ELSEWHERE", False):
+        return factory
+    return partial(factory, elsewhere=tuple(elsewhere))  # type: ignore[call-arg]  # who says so takes them
 
 
 def allowed_now(

@@ -3,8 +3,10 @@
 import argparse
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 from autocap.cli import options
@@ -14,10 +16,20 @@ from autocap.config import values
 from autocap.config.option import CommandOption, record_from
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
+from autocap.runlog.input_file import read_input
+from autocap.runlog.memory.card import (
+    MOST_HANDED_BYTES,
+    CardRecord,
+    card_written,
+    cards_bytes,
+    cards_from,
+    taken_in,
+)
 from autocap.runlog.memory.store import KEY_DIGITS, Entry, MemoryStore, default_place
+from autocap.runlog.output_directory import OutputDirectory
 from autocap.text import put, put_json
 
-_ACTIONS = ("list", "show", "forget")
+_ACTIONS = ("list", "show", "forget", "cards", "import")
 _LEAST_DIGITS = 4
 
 
@@ -35,36 +47,56 @@ class Memory:
     """Show or forget what is remembered of jobs: the curves that the next run of the same job begins from.
 
     `list` shows all of them, `show KEY` one, and `forget KEY` or `forget --all` removes them. KEY is as `list` shows
-    it, or as much of it as is enough.
+    it, or as much of it as is enough. `cards` shows what jobs on each model of card have shown, which other jobs on it
+    begin from; `cards --export FILE` writes that for another machine, which takes it in with `import FILE`.
     """
 
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap memory [list | show KEY | forget KEY | forget --all] [--json]"
+        parser.usage = (
+            "autocap memory [list | show KEY | forget KEY | forget --all | cards [--export FILE] | import FILE] "
+            "[--json]"
+        )
         parser.add_argument(
             "action", metavar="ACTION", nargs="?", choices=_ACTIONS, default="list",
-            help="list, show or forget (default: list)",
+            help="list, show, forget, cards or import (default: list)",
         )  # fmt: skip
-        parser.add_argument("key", metavar="KEY", nargs="?", type=values.word, help="which job's")
+        parser.add_argument(
+            "key", metavar="KEY|FILE", nargs="?", type=values.word, help="which job's; of import, what --export wrote"
+        )
         parser.add_argument("--all", action="store_true", help="of forget: of every job")
+        parser.add_argument(
+            "--export", type=values.path, metavar="FILE", help="of cards: write all into a file; it names no job"
+        )
         options.declare(parser, "memory", MemoryConfig)
 
     def run(self, args: argparse.Namespace) -> int:
         be_the_user(args.typed)
         take(args, "memory")
         as_json = record_from(MemoryConfig, "memory", vars(args)).json
-        wants_key = args.action != "list" and not args.all
+        of_cards = args.action in ("cards", "import")
+        wants_key = args.action not in ("list", "cards") and not args.all
         if args.all and (args.action != "forget" or args.key is not None):
             raise UsageError("--all is of `autocap memory forget`, without a key; leave one of them out")
+        if args.export is not None and args.action != "cards":
+            raise UsageError("--export is of `autocap memory cards`; leave it out")
+        if args.action == "import" and args.key is None:
+            raise UsageError("a file is missing, as `autocap memory cards --export FILE` writes it")
         if wants_key and args.key is None:
             raise UsageError(f"a key is missing; `autocap memory list` shows them: autocap memory {args.action} KEY")
         if not wants_key and args.key is not None:
-            raise UsageError(f"`autocap memory list` takes no key; write `autocap memory show {args.key}`")
+            raise UsageError(f"`autocap memory {args.action}` takes no key; write `autocap memory show {args.key}`")
         place = default_place(None)
         if place is None:
             raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
         store = MemoryStore(place)
+        if of_cards:
+            if args.action == "import":
+                _take_in(Path(args.key), store, as_json=as_json)
+            else:
+                _cards(store, args.export, as_json=as_json)
+            return 0
         if args.all:
             _forgotten(store.forget_all(), as_json)
             return 0
@@ -109,6 +141,57 @@ def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json:
         text.show(run_list.remembered_jobs(entries, now))
     else:
         put(f"nothing is remembered in {store.place}")
+
+
+def _cards(store: MemoryStore, file: Path | None, *, as_json: bool) -> None:
+    """Show what is known of cards, or write it to a file."""
+    from autocap.reports import text
+    from autocap.reports.card_list import known_cards
+
+    records = store.cards()
+    if file is not None:
+        if not records:
+            raise MemoryUnavailable(f"nothing is known of any card in {store.place}, so {file} was not written")
+        data = cards_bytes(records)
+        try:
+            with closing(OutputDirectory(file.parent.absolute(), make=False)) as place:
+                place.put(file.name, data)
+        except OSError as error:
+            raise MemoryUnavailable(f"{file} cannot be written: {error.strerror}; name another place") from error
+        put(f"written to {file}: {_counted(records)}; it names no command, path, user or machine")
+    elif as_json:
+        put_json([card_written(record) for record in records])
+    elif records:
+        text.show(known_cards(records))
+    else:
+        put(f"nothing is known of any card in {store.place}")
+
+
+def _take_in(file: Path, store: MemoryStore, *, as_json: bool) -> None:
+    """Take in what was written for others."""
+    try:
+        handed = cards_from(read_input(file, MOST_HANDED_BYTES))
+    except OSError as error:
+        raise MemoryUnavailable(f"{file} cannot be read: {error.strerror}; pass what --export wrote") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise MemoryUnavailable(
+            f"{file} is not what `autocap memory cards --export` writes: {error}; nothing of it was taken in"
+        ) from error
+    new = 0
+    for record in handed:
+        joined, added = taken_in(store.card(record.key), record)
+        if added:
+            store.write_card(joined)
+        new += added
+    if as_json:
+        put_json({"cards": len(handed), "new": new})
+    else:
+        put(f"taken in from {file}: {_counted(handed)}, new: {new}")
+
+
+def _counted(records: Sequence[CardRecord]) -> str:
+    jobs = sum(len(record.curves) for record in records)
+    return f"{jobs} job{'s' * (jobs != 1)} on {len(records)} model{'s' * (len(records) != 1)} of card"
 
 
 def _forgotten(count: int, as_json: bool) -> None:

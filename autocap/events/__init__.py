@@ -13,6 +13,7 @@ from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
     CapSet,
+    CardRecalled,
     DeviceFound,
     IdleEstimated,
     LimitRestored,

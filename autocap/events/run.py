@@ -132,6 +132,19 @@ class Remembered(Event):
     setting: float | None = field(metadata=CAP_W)
 
 
+@event("card_recalled")
+class CardRecalled(Event):
+    """What other jobs have shown on such cards, and this job on others, of which the strategy was told.
+
+    jobs: how many other jobs. here: how many of them ran on the very devices of this run. job_on: the models on which
+    this job was measured, each once.
+    """
+
+    jobs: int
+    here: int
+    job_on: tuple[str, ...] = ()
+
+
 @event("node_metered")
 class NodeMetered(Event):
     """The machine's power counts as well; announced again at the end, when its refresh period is known.

@@ -196,7 +196,7 @@ def _source_or_why(
     if found.known is not None:
         require_turnable(config, plan.factory, found.known)
     if origin is JobOrigin.RUN and plan.warm_start is not None and found.known is not None:
-        plan.warm_start.require_device(found.known)
+        plan.warm_start.require_device(found.known, as_shares=plan.takes_shares)
     return found, ""
 
 

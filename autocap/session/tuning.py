@@ -18,7 +18,7 @@ from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.waiting import Remembered
-from autocap.devices.base import DeviceSource, PowerSource, Tunable
+from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId, other_setters
 from autocap.knobs import POWER_LIMIT, Knob
@@ -27,8 +27,9 @@ from autocap.limits.times import DRIVER_AT_END_S
 from autocap.measurement.metering import IdleWatch
 from autocap.metrics import Metric
 from autocap.progress.counting import Counting
-from autocap.records import Measurement, StepReading, Trial
+from autocap.records import Measurement, RelativeCurve, StepReading, Trial
 from autocap.session.backend import Backend
+from autocap.session.card_memory import NOWHERE, Elsewhere
 from autocap.session.guarding import PASSING, TUNED_AFTER_ALL, Asking, Guarded, guarded, untuned_for_now
 from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
@@ -56,6 +57,11 @@ class SearchPlan:
     factory: StrategyFactory
     options: Mapping[str, OptionScalar]
     warm_start: WarmStart | None = None
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether the strategy makes use of what was measured on other cards, or of other jobs."""
+        return bool(getattr(self.factory, "ELSEWHERE", False))
 
     @property
     def required_w(self) -> tuple[float, ...]:
@@ -209,7 +215,7 @@ class Tuning:
 
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:
         if self.plan.warm_start is not None:
-            self.plan.warm_start.require_device(device)
+            self.plan.warm_start.require_device(device, as_shares=self.plan.takes_shares)
         knob = require_turnable(self.config, self.plan.factory, device)
         held = None if self.config.tune.observe else self._guard(device, knob, stack)
         knob, original = found_at(device, knob, None if held is None else held.guardian)
@@ -223,13 +229,15 @@ class Tuning:
             self.plan.warm_start.require_knob(knob)
         recalled = self._recalled(device, knob)
         named = self.plan.warm_start or recalled
-        earlier = NOTHING if named is None else named.earlier
+        elsewhere = self._elsewhere(device)
+        is_other = self.plan.warm_start is not None and self.plan.warm_start.elsewhere(device) is not None
+        earlier = NOTHING if named is None or is_other else named.earlier
         gpus = device.gpus if held is None else held.actuation.gpus
         grid = setting_grid(self.config.tune, gpus, knob, original, self.plan.required_w)
         best_w = earlier.best_w(self.config.tune.metric, grid, original)
         named_w = self.plan.required_w or grid  # who names caps wants no other
         opening_w = None if self.config.tune.observe or best_w not in named_w else best_w
-        controller = self._controller(device, original, grid, earlier, opening_w)
+        controller = self._controller(device, original, grid, earlier, opening_w, elsewhere.curves)
         if held is not None:
             held.rehearse()
         self.recorder.event(
@@ -245,6 +253,8 @@ class Tuning:
         )
         if recalled is not None:
             self.recorder.event(recalled.event(self.clock.now(), best_w))
+        if elsewhere.curves:
+            self.recorder.event(elsewhere.event(self.clock.now()))
         pace = self._pace(controller)
         runner = Runner(
             clock=self.clock,
@@ -304,6 +314,14 @@ class Tuning:
         recalled = self.memory.recall(device, None if self.node is None else self.node.name, knob)
         return recalled if self.plan.warm_start is None else None
 
+    def _elsewhere(self, device: Device) -> Elsewhere:
+        """What the strategy is told of other jobs on the cards, and of this one on others."""
+        if self.config.tune.observe or not self.plan.takes_shares or not self._knob.is_power_limit:
+            return NOWHERE
+        found = NOWHERE if self.memory is None else self.memory.elsewhere()
+        named = self.plan.warm_start
+        return found if named is None else found.with_job(named.elsewhere(device), ", ".join(dict.fromkeys(named.gpus)))
+
     def _controller(
         self,
         device: Tunable,
@@ -311,14 +329,18 @@ class Tuning:
         grid: CapGrid,
         earlier: WarmStartData,
         opening_w: float | None,
+        elsewhere: Sequence[RelativeCurve],
     ) -> Controller:
-        """opening_w: what to hold from the first sample until the baseline is measured."""
+        """opening_w: what to hold from the first sample until the baseline is measured. elsewhere: what the strategy is
+        told of other jobs, and other cards."""
         progress = self.counting.progress(device.sensor)
         settle_s = max(device.sensor.settle_s, grid.knob.settle_s)
         remembered = earlier.history(self.config.tune.metric, progress.kind, original)
 
+        factory = registry.knowing(self.plan.factory, elsewhere)
+
         def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-            return self.plan.factory(
+            return factory(
                 grid=caps,
                 metric=metric,
                 baseline=baseline,
@@ -348,7 +370,7 @@ class Tuning:
 
     def _history(self, earlier: WarmStartData, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
         history = earlier.history(self.config.tune.metric, progress, baseline.setting)
-        if not history and self.plan.warm_start is not None and not self._doubted:
+        if not history and earlier.curves and self.plan.warm_start is not None and not self._doubted:
             self._doubted = True
             self.recorder.warn(self.clock.now(), self.plan.warm_start.counted_otherwise(progress))
         return history

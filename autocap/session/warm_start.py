@@ -37,8 +37,9 @@ from autocap.job.invoking_user import InvokingUser
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at
 from autocap.metrics import Metric
-from autocap.records import Measurement, SensorInfo, Trial, TrialState, same_limits
+from autocap.records import Measurement, RelativeCurve, SensorInfo, Trial, TrialState, same_limits
 from autocap.runlog.event_log import read_events
+from autocap.runlog.memory.card import relative
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import (
     FORMAT,
@@ -51,7 +52,9 @@ from autocap.runlog.memory.store import (
     key_of,
     shortened,
     with_curve,
+    work_of,
 )
+from autocap.session.card_memory import NOWHERE, Elsewhere, OnCards
 from autocap.strategies.grid import CapGrid
 
 log = logging.getLogger(__name__)
@@ -223,7 +226,7 @@ def _in_utc(moment: str) -> str:
 class WarmStart:
     """The run that was named to begin from: what it is refused for, and what it gives. gpus: their models, in order.
     driver: its version, `None` where there is none or it was not recorded. node: the source of the machine's power,
-    `None` where energy was the devices' own. knob: that was turned.
+    `None` where energy was the devices' own. knob: that was turned. kind: of the devices.
     """
 
     path: Path
@@ -233,14 +236,29 @@ class WarmStart:
     earlier: WarmStartData
     node: str | None = None
     knob: Knob = POWER_LIMIT
+    kind: str = ""
 
     def require_command(self, command: tuple[str, ...]) -> None:
         """Raises WarmStartRefused where that is another command than the earlier run's."""
         if command != self.command:
             self._refuse("command", " ".join(self.command), " ".join(command))
 
-    def require_device(self, device: Device) -> None:
-        """Raises WarmStartRefused where the devices are of another model, or the driver of another branch."""
+    def elsewhere(self, device: Device) -> RelativeCurve | None:
+        """What it has shown, as shares, where that was on devices of another model; `None` where it was on such, or
+        says nothing of others."""
+        (curve,) = self.earlier.curves
+        if {gpu.name for gpu in device.gpus} == set(self.gpus) or device.kind != self.kind:
+            return None
+        if curve.baseline.is_relative or not self.knob.is_power_limit:
+            return None
+        found = relative(curve.baseline, {point.setting: point.measurement for point in curve.points})
+        return None if found is None else replace(found, of_job=True)
+
+    def require_device(self, device: Device, *, as_shares: bool = False) -> None:
+        """Raises WarmStartRefused where the devices are of another model, or the driver of another branch. as_shares:
+        whether the strategy can make use of what was measured on another model."""
+        if as_shares and self.elsewhere(device) is not None:
+            return
         gpus = tuple(gpu.name for gpu in device.gpus)
         if gpus != self.gpus:
             self._refuse("GPU model", ", ".join(self.gpus), ", ".join(gpus))
@@ -290,6 +308,7 @@ def warm_start(path: Path) -> WarmStart:
         earlier=WarmStartData(curves=(curve,)),
         node=metered.source if metered else None,
         knob=found.knob if found else POWER_LIMIT,
+        kind=found.kind if found else "",
     )
 
 
@@ -321,6 +340,7 @@ class JobMemory:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     _setup: Setup | None = None
     _sensor: SensorInfo | None = None
+    _on_cards: OnCards | None = None
 
     @classmethod
     def of(cls, command: Sequence[str], pid: int | None, user: InvokingUser | None) -> Self | None:
@@ -349,6 +369,7 @@ class JobMemory:
             knob=None if knob.is_power_limit else knob,
         )
         self._sensor = device.sensor
+        self._on_cards = OnCards.of(device, self._key, work_of(self.job), self._setup)
         entry = self.store.read(self._key)
         curves = () if entry is None else entry.fresh(self.now)
         if entry is None or not curves or entry.setup.knob != self._setup.knob:
@@ -356,6 +377,10 @@ class JobMemory:
         self.store.use(self._key)
         age_s = max(0.0, (self.now - curves[-1].when).total_seconds())
         return Recalled(key=self._key, runs=entry.runs, age_s=age_s, earlier=WarmStartData(curves=curves))
+
+    def elsewhere(self) -> Elsewhere:
+        """What other jobs have shown on these cards, and this one on others, once it was recalled."""
+        return NOWHERE if self._on_cards is None else self._on_cards.elsewhere(self.store)
 
     def remember(self, events: Sequence[Event], ended_because: str | None = None) -> None:
         """Keep what a run has shown that came to a decision, or whose job ended before; nothing of any other, or of one
@@ -371,6 +396,7 @@ class JobMemory:
         curve = replace(curve, job_iterations=_job_iterations(events, ended_because))
         before = self.store.read(self._key)
         curves = () if before is None else before.fresh(self.now)
+        curves_now = with_curve(curves, curve)
         self.store.write(
             Entry(
                 format=FORMAT,
@@ -380,9 +406,12 @@ class JobMemory:
                 setup=self._setup,
                 sensor=self._sensor,
                 runs=before.runs + 1 if before is not None and curves else 1,
-                curves=with_curve(curves, curve),
+                curves=curves_now,
             )
         )
+        joined = _joined([one for one in curves_now if one.progress == curve.progress], curve.baseline.setting)
+        if self._on_cards is not None and joined is not None:
+            self._on_cards.tell(self.store, curve.measured_at, *joined)
 
     @property
     def _key(self) -> str:

@@ -27,7 +27,7 @@ from autocap.job import registry as packages
 from autocap.limits.guard import LimitSetter
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample, StepReading, Trial
+from autocap.records import Measurement, RelativeCurve, Sample, StepReading, Trial
 from autocap.session.runner import Runner
 from autocap.session.sampling import LocalSampler
 from autocap.session.search_space import cap_grid
@@ -66,14 +66,16 @@ def new_strategy(
     seed: int = 0,
     options: Sequence[tuple[str, str]] = (),
     past: Sequence[Trial] = (),
+    elsewhere: Sequence[RelativeCurve] = (),
 ) -> NewStrategy:
     """As a controller takes it. grid: the whole one. options: by name, as on a command line. past: trials of earlier
-    runs, which are its history until there are some of this one."""
+    runs, which are its history until there are some of this one. elsewhere: what other jobs have shown."""
     values = registry.option_values(factory, options, grid.knob)
+    known = registry.knowing(factory, elsewhere)
 
     def make(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
         rng, now = np.random.default_rng(seed), registry.allowed_now(factory, values, grid, caps)
-        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before or past, options=now)
+        return known(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before or past, options=now)
 
     return make
 

@@ -62,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help="as --families, and the prior of a strategy lacks what stands for the curve's family (of model alone)",
     )
+    parser.add_argument(
+        "--card",
+        choices=[curve_cases.SAME, curve_cases.OTHER],
+        help="what searches have shown on the family's other curves, or on those of another family, is known before "
+        "(of model alone)",
+    )
     parser.add_argument("--by-family", action="store_true", help="a row for each family of curves, too")
     parser.add_argument("--strategies", default=every, help=f"by comma (default: {every})")
     parser.add_argument(
@@ -91,6 +97,7 @@ def _curves(args: argparse.Namespace) -> int:
             seed=seed,
             noise=_TRIAL_NOISE,
             leave_out=args.leave_out is not None,
+            others=() if args.card is None else curve_cases.others_of(curve, curves, args.card),
         )
         for name, metric, curve, seed in product(strategies, args.metrics.split(","), curves, range(_seeds(args, 20)))
     ]
@@ -113,8 +120,8 @@ def _chosen(args: argparse.Namespace) -> list[CapCurve]:
 def _jobs(args: argparse.Namespace) -> int:
     if args.curves is not None:
         raise ValueError("--curves belongs to --mode curves")
-    if args.families is not None or args.leave_out is not None or args.by_family:
-        raise ValueError("--families, --leave-out and --by-family belong to --mode curves")
+    if args.families is not None or args.leave_out is not None or args.card is not None or args.by_family:
+        raise ValueError("--families, --leave-out, --card and --by-family belong to --mode curves")
     curves = job_cases.curves(args.progress)
     cases = [
         job_cases.JobCase(

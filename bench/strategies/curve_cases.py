@@ -8,11 +8,14 @@ by a subclass whose attribute lacks what stands for the curve's family.
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from autocap.errors import UsageError
 from autocap.metrics import Metric
+from autocap.records import RelativeCurve
+from autocap.runlog.memory.card import relative
 from autocap.strategies.registry import StrategyFactory
 from bench.simulation.jobs import find, new_strategy
 from bench.strategies.curve_set import SETS
@@ -106,19 +109,25 @@ def without(strategy: str, family: str) -> StrategyFactory:
     return type(factory.__name__, (factory,), {"families": kept})  # type: ignore[return-value]  # called like its base
 
 
+_RECORDED_SEED = 7000  # so that no record has the noise of a search
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveCase(Case):
-    """One search on a curve. noise: of a trial's time. leave_out: whether the prior lacks what stands for the curve."""
+    """One search on a curve. noise: of a trial's time. leave_out: whether the prior lacks what stands for the curve.
+    others: of other jobs, of which a search has told before."""
 
     curve: CapCurve
     leave_out: bool = False
+    others: tuple[CapCurve, ...] = ()
 
 
 def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
     family = case.curve.family
     factory = without(case.strategy, family) if case.leave_out else find(case.strategy)
-    make = new_strategy(factory, case.curve.grid, case.seed)
+    elsewhere = [recorded(one, case.metric, case.k, case.seed % _RECORDS, case.noise) for one in case.others]
+    make = new_strategy(factory, case.curve.grid, case.seed, elsewhere=elsewhere)
     noise_rng = np.random.default_rng([case.seed, zlib.crc32(case.curve.name.encode())])
     found = drive(make, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)
     row = Row(
@@ -136,6 +145,40 @@ def run(case: CurveCase) -> Searched:
         state="nothing kept" if found.kept_w is None else "kept",
     )
     return Searched(row=row, drive=found, family=family)
+
+
+_RECORDS = 4  # different ones of each curve
+MOST_OTHERS = 16
+SAME, OTHER = "same", "other"
+
+
+def others_of(curve: CapCurve, curves: Sequence[CapCurve], which: str) -> tuple[CapCurve, ...]:
+    """The curves that make the record of a card: the other ones of the curve's family, or those of the next family."""
+    families = list(dict.fromkeys(one.family for one in curves))
+    if which == SAME:
+        found = [one for one in curves if one.family == curve.family]
+        begin = found.index(curve)
+        found = found[begin + 1 :] + found[:begin]
+    else:
+        family = families[(families.index(curve.family) + 1) % len(families)]
+        found = [one for one in curves if one.family == family and family != curve.family]
+    if not found:
+        what = "no other curve is of its card" if which == SAME else "no curve is of another card"
+        raise UsageError(f"--card {which}: {what}, of {curve.name}; choose more --families")
+    return tuple(found[:MOST_OTHERS])
+
+
+@lru_cache(maxsize=1024)
+def recorded(curve: CapCurve, metric: str, k: float, seed: int, noise: float) -> RelativeCurve:
+    """What a search of the default strategy leaves of a curve, noise and all."""
+    make = new_strategy(find("model"), curve.grid, seed)
+    rng = np.random.default_rng([_RECORDED_SEED, seed, zlib.crc32(curve.name.encode())])
+    found = drive(make, curve, metric_named(metric, k), noise, rng)
+    assert found.baseline is not None
+    points = {trial.setting: trial.measurement for trial in found.trials if trial.measurement is not None}
+    curve_shown = relative(found.baseline, points)
+    assert curve_shown is not None  # of one device, with a trial at least
+    return curve_shown
 
 
 def table(searched: Sequence[Searched], *, by_family: bool = False) -> Iterator[str]:

@@ -205,7 +205,7 @@ class Drive:
     """One finished search. trials: in their order. kept_w: the cap recommended, watts, `None` without one.
 
     costs: the true metric of every cap of the grid against the highest one, shape (caps,). calibration: how the
-    strategy's own errors hold; `None` in whole jobs.
+    strategy's own errors hold; baseline: as it was measured; both `None` in whole jobs.
     """
 
     grid: CapGrid
@@ -213,6 +213,7 @@ class Drive:
     trials: tuple[Trial, ...]
     kept_w: float | None
     calibration: Calibration | None = None
+    baseline: Measurement | None = None
 
     @property
     def final_w(self) -> float:
@@ -265,6 +266,7 @@ def drive(
         trials=tuple(trials),
         kept_w=kept_w,
         calibration=judge(predicted, lost, grid, energies, times),
+        baseline=baseline,
     )
 
 

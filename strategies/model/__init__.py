@@ -15,6 +15,8 @@ as long.
 
 Where energy is the whole machine's, the rest of it is taken to draw the same at every cap, until trials tell.
 
+What other jobs have shown on the card, and this job on others, is one more family of curves (`card`).
+
 A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
 trial is not where they put it they are dropped, and the search goes on as if they had never been.
 """
@@ -29,6 +31,7 @@ from autocap.records import Measurement, Prediction, Trial
 from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
+from autocap.strategies.model.card import with_card
 from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import BENT, POWER, POWER_LEVEL, STRANGE, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
@@ -55,6 +58,7 @@ class Model(Strategy):
     """Expected improvement on a belief made of physical curves."""
 
     NEEDS = Needs.POWER_LIMIT
+    ELSEWHERE = True
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option(name="trials", kind=int, default=8, meaning="most trials of one search", minimum=1),
         Option(
@@ -77,7 +81,8 @@ class Model(Strategy):
         self._places = {setting: place for place, setting in enumerate(sorted({*self._candidates, *known}))}
         self._settings = np.array(list(self._places))
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
-        curves = shapes(self._settings, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
+        at = self._settings, self._baseline_w, self._gpu_w, self.baseline.cap_binding
+        curves = with_card(shapes(*at, self.families), *at, self.elsewhere)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
         where = self._settings, self._baseline_w
         self._kernels = kernels(*where, POWER), kernels(*where, TIME)

@@ -29,19 +29,22 @@ class Roughness:
 
 
 # The kinds: smooth, as the curve of a card that is measured as it runs, bumpy, as one that was recorded once, or bent,
-# as no formula follows a knee closely, or strange, as the curves of jobs that no family describes.
-SMOOTH, BUMPY, BENT, STRANGE = range(4)
+# as no formula follows a knee closely, or strange, as the curves of jobs that no family describes, or akin, as a curve
+# that was measured on the card, and is deformed already.
+SMOOTH, BUMPY, BENT, STRANGE, AKIN = range(5)
 POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.0003),
     Roughness(slow=0.002, per_depth=0.045, bump=0.006),
     Roughness(slow=0.002, per_depth=0.045, bump=0.005),
     Roughness(slow=0.002, per_depth=0.1, bump=0.01, length=0.15),
+    Roughness(slow=0.002, per_depth=0.02, bump=0.0003),
 )
 TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
     Roughness(slow=0.003, per_depth=0.075, bump=0.01),
     Roughness(slow=0.003, per_depth=0.15, bump=0.005, length=0.13),
     Roughness(slow=0.003, per_depth=0.5, bump=0.01, length=0.12),
+    Roughness(slow=0.0035, per_depth=0.04, bump=0.0005),
 )
 POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 

@@ -263,6 +263,16 @@ class Shapes:
             kind=self.kind[curves],
         )
 
+    def beside(self, others: "Shapes") -> "Shapes":
+        """These and others over the same caps, without those that are next to impossible."""
+        every = Shapes(
+            log_power=np.concatenate([self.log_power, others.log_power]),
+            log_time=np.concatenate([self.log_time, others.log_time]),
+            log_weight=np.concatenate([self.log_weight, others.log_weight]),
+            kind=np.concatenate([self.kind, others.kind]),
+        )
+        return every.of(every.log_weight > every.log_weight.max() + math.log(_NEGLIGIBLE))
+
 
 def shapes(
     settings: Floats, baseline_w: float, draw_w: float, binding: bool | None, families: Sequence[str] = tuple(FAMILIES)
@@ -272,7 +282,7 @@ def shapes(
     binding: whether that cap held the clocks down, `None` where the device does not say.
     """
     where = np.append(settings, baseline_w)
-    found = [_of_family(FAMILIES[name], where, draw_w, binding) for name in families]
+    found = [of_family(FAMILIES[name], where, draw_w, binding) for name in families]
     every = Shapes(
         log_power=np.concatenate([each.log_power for each in found]),
         log_time=np.concatenate([each.log_time for each in found]),
@@ -289,7 +299,7 @@ def with_rest(curves: Shapes, share: float) -> Shapes:
     return replace(curves, log_power=np.log((1 - share) * np.exp(curves.log_power) + share))
 
 
-def _of_family(family: Family, settings: Floats, draw_w: float, binding: bool | None) -> Shapes:
+def of_family(family: Family, settings: Floats, draw_w: float, binding: bool | None) -> Shapes:
     """A family's curves, each once for every kind; the last cap is the baseline's."""
     rng = np.random.default_rng(_SEED)
     curves = family.curves(settings, draw_w, binding, rng, family.count)

@@ -14,6 +14,7 @@ from autocap.runlog.memory.store import Entry, MemoryStore
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.memories import curve, entry
 from tests.doubles.waiting import eventually
+from tests.runlog.memory.test_card import record, shown
 
 
 @pytest.fixture
@@ -139,3 +140,32 @@ def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_w
     assert "1 run, " in (cli.folder / "run" / "report.html").read_text()
     assert "remembered" not in run("state_entered", "--no-memory")
     assert store.entries() == [known]
+
+
+def test_what_is_known_of_cards_is_shown_handed_on_and_taken_in(here: Here, store: MemoryStore) -> None:
+    assert here("memory", "cards").stdout == f"nothing is known of any card in {store.place}\n"
+    store.write_card(record(shown("a"), shown("b", 0.6)))
+    listed = here("memory", "cards").stdout
+    assert "Quadro RTX 6000" in listed
+    assert "75 (60 to 90)" in listed
+    said = here("memory", "cards", "--export", "cards.json")
+    assert said.stdout == (
+        "written to cards.json: 2 jobs on 1 model of card; it names no command, path, user or machine\n"
+    )
+    assert here("memory", "import", "cards.json").stdout.endswith("new: 0\n")
+    here("memory", "forget", "--all")
+    assert here("memory", "import", "cards.json").stdout == (
+        "taken in from cards.json: 2 jobs on 1 model of card, new: 2\n"
+    )
+    assert [one.draw for one in store.cards()[0].curves] == [0.9, 0.6]
+
+
+def test_a_file_that_is_no_record_of_cards_is_refused(here: Here, store: MemoryStore, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"autocap_cards": 9, "cards": []}')
+    refused = here("memory", "import", str(wrong))
+    assert refused.returncode == 1
+    assert "its format is none that this version reads, which is 1; nothing of it was taken in" in refused.stderr
+    assert here("memory", "import").returncode == 2
+    assert here("memory", "list", "--export", "file").returncode == 2
+    assert store.cards() == []

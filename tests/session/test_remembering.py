@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,15 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.model import profiles
-from autocap.events import Event, Remembered, RunStarted
+from autocap.devices.model.profiles import Profile
+from autocap.errors import WarmStartRefused
+from autocap.events import CardRecalled, Event, Remembered, RunStarted
 from autocap.limits import Guardian
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
-from autocap.records import Measurement, Sample, Trial
+from autocap.records import Measurement, RelativeCurve, Sample, Trial
 from autocap.reports.live.terminal import Reporter
+from autocap.reports.wording.events import Wording
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.memory.job import Job
 from autocap.runlog.memory.store import MemoryStore
@@ -49,10 +53,17 @@ class Unsampled(Recorder):
 
 @dataclass
 class Ran:
-    """What a run announced, and the histories that its strategy was given."""
+    """What a run announced, and the histories and curves of others that its strategy was given."""
 
     events: list[Event]
     histories: list[Sequence[Trial]]
+    elsewhere: list[Sequence[RelativeCurve]]
+
+    @property
+    def card(self) -> CardRecalled | None:
+        found = next(iter(self.of(CardRecalled)), None)
+        assert found is None or isinstance(found, CardRecalled)
+        return found
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -95,16 +106,23 @@ class Runs:
         named: WarmStart | None = None,
         strategy: str = "linear",
         place: Path | None = None,
+        word: str = "train",
+        profile: Profile = PROFILE,
+        caps_w: tuple[float, ...] = CAPS_W,
     ) -> Ran:
-        """days: since the first of them."""
+        """days: since the first of them. word: which job it is."""
         self.count += 1
         clock, made, now = VirtualClock(), registry.find(strategy), NOW + timedelta(days=days)
-        device = SimulatedDevice(clock, SimulatedJob(profile=PROFILE), seed=self.count)
+        device = SimulatedDevice(clock, SimulatedJob(profile=profile), seed=self.count)
         histories: list[Sequence[Trial]] = []
+        elsewhere: list[Sequence[RelativeCurve]] = []
 
         def factory(*, baseline: Measurement, history: Sequence[Trial], **known: object) -> StrategyLike:
             histories.append(history)
+            elsewhere.append(known.get("elsewhere", ()))  # type: ignore[arg-type]  # as below
             return made(baseline=baseline, history=history, **known)  # type: ignore[arg-type]  # passed on as they are
+
+        factory.ELSEWHERE = getattr(made, "ELSEWHERE", False)  # type: ignore[attr-defined]  # as of a class
 
         with RunDirectory.create(self.folder / f"run{self.count}", False, now, samples=False) as directory:
             recorder = Unsampled(directory, Reporter())
@@ -113,8 +131,8 @@ class Runs:
             guardian = partial(Guardian, state_dir=self.folder / "state", sync=lambda fd: None, start_watch=Unwatched)
             tuning = Tuning(
                 config=RunConfig(
-                    command=("train",),
-                    tune=TuneConfig(metric=metric, caps_w=CAPS_W, target_stderr=0.05, trial_s=10.0, observe=observe),
+                    command=(word,),
+                    tune=TuneConfig(metric=metric, caps_w=caps_w, target_stderr=0.05, trial_s=10.0, observe=observe),
                 ),
                 clock=clock,
                 job=EndsOnceHeld(recorder),
@@ -126,13 +144,13 @@ class Runs:
                     warm_start=named,
                 ),
                 counting=CountedBy(lambda: device.steps(clock.now()), lambda sensor: StepProgress(progress), progress),
-                memory=JobMemory(job=Job.of(["train"], {}, self.folder), store=store, now=now) if memory else None,
+                memory=JobMemory(job=Job.of([word], {}, self.folder), store=store, now=now) if memory else None,
                 new_guardian=guardian,
             )
 
             tuning.tune(device)
             tuning.remember()
-        return Ran(recorder.events, histories)
+        return Ran(recorder.events, histories, elsewhere)
 
 
 def started(metric: Metric, now: datetime) -> RunStarted:
@@ -252,3 +270,73 @@ def test_a_job_whose_environment_is_hidden_is_not_remembered(monkeypatch: pytest
     assert JobMemory.of(("train",), os.getpid(), None) is not None
     monkeypatch.setattr(Job, "running", lambda pid: None)
     assert JobMemory.of(("train",), os.getpid(), None) is None
+
+
+V100, V100_CAPS_W = profiles.load("tesla-v100/resnet50"), (150.0, 200.0, 250.0)
+
+
+@pytest.mark.slow
+def test_another_job_on_the_card_begins_from_what_this_one_has_shown(run: Runs) -> None:
+    first = run(strategy="model")
+    assert (first.card, first.elsewhere[0]) == (None, ())
+    again = run(strategy="model")
+    assert again.remembered is not None
+    assert (again.card, again.elsewhere[0]) == (None, ())  # no job is a hint to itself
+    other = run(strategy="model", word="other")
+    assert (other.remembered, other.history_w) == (None, [])
+    assert (other.card.jobs, other.card.here, other.card.job_on) == (1, 0, ())  # each has a device of its own
+    (curve,) = other.elsewhere[0]
+    assert 0.5 < curve.draw < 1
+    assert not curve.of_job
+    assert {point.cap for point in curve.points} <= {cap_w / 260 for cap_w in CAPS_W}
+    (record,) = run.store.cards()
+    assert [len(one.points) > 0 for one in record.curves] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"jobs": 1, "here": 1}, "1 other job on this GPU; the search begins from what it showed"),
+        ({"jobs": 5, "here": 5}, "5 other jobs on this GPU; the search begins from what they showed"),
+        ({"jobs": 5, "here": 0}, "5 other jobs on GPUs of this model; the search begins from what they showed"),
+        ({"jobs": 5, "here": 2}, "5 other jobs on GPUs of this model, 2 on this GPU; the search begins from"),
+        ({"jobs": 0, "here": 0, "job_on": ("A40",)}, "this job on A40; the search begins from what it showed"),
+        ({"jobs": 1, "here": 1, "job_on": ("A40",)}, "1 other job on this GPU; this job on A40; the search begins"),
+    ],
+)
+def test_a_line_says_what_is_known_of_the_card(told: dict[str, Any], said: str) -> None:
+    line = Wording().line(CardRecalled(t_s=0.0, **told))
+    assert line is not None
+    assert line.startswith(f"card: {said}")
+    assert line.endswith("; --no-memory to begin without")
+
+
+@pytest.mark.slow
+def test_a_job_begins_from_what_it_has_shown_on_another_model(run: Runs) -> None:
+    run(strategy="model")
+    named = warm_start(run.folder / "run1")
+    moved = run(strategy="model", profile=V100, caps_w=V100_CAPS_W)
+    assert (moved.remembered, moved.history_w) == (None, [])
+    assert (moved.card.jobs, moved.card.job_on) == (0, ("simulated Quadro RTX 6000",))
+    (curve,) = moved.elsewhere[0]
+    assert curve.of_job
+    by_name = run(strategy="model", profile=V100, caps_w=V100_CAPS_W, memory=False, named=named)
+    assert by_name.elsewhere[0] == (curve,)
+    assert (by_name.history_w, by_name.card.job_on) == ([], ("simulated Quadro RTX 6000",))
+    assert not by_name.of(events.Warned)
+    with pytest.raises(WarmStartRefused, match="the GPU model was 'simulated Quadro RTX 6000' and is now"):
+        run(profile=V100, caps_w=V100_CAPS_W, memory=False, named=named)  # linear makes no use of it
+
+
+@pytest.mark.slow
+def test_nothing_is_known_of_the_card_where_that_is_not_wanted(run: Runs) -> None:
+    run(strategy="model", observe=True)
+    run(strategy="model", memory=False)
+    assert run.store.cards() == []
+    run(strategy="model")
+    for ran in (
+        run(strategy="model", word="other", memory=False),
+        run(strategy="model", word="other", observe=True),
+        run(strategy="linear", word="other"),
+    ):
+        assert (ran.card, ran.elsewhere[0]) == (None, ())

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.events import (
+    CardRecalled,
     Decided,
     DeviceFound,
     Event,
@@ -103,7 +104,8 @@ _WHOLE_SCREEN = "\x1b[r"  # as the scrolling region; moves the cursor
 _CLEAR_BELOW = "\x1b[J"
 _REFRESH_S = 0.5
 # What stays above the view, if it is said at all.
-_KEPT = SetterChosen | Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
+_KEPT = SetterChosen | Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | SettingsTaken
+_KEPT |= Remembered | CardRecalled
 
 
 class LiveView(PlainLines):

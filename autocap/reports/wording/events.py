@@ -71,6 +71,8 @@ class Wording:
                 return self._device(event)
             case events.Remembered():
                 return self._remembered(event)
+            case events.CardRecalled():
+                return self._card(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
                 self._metered_s = t_s  # announced again at the end, for its refresh period
                 return _node(event)
@@ -186,6 +188,18 @@ class Wording:
             f"remembered: {counted_runs(event.runs)} of this job on {where}, {best}, measured "
             f"{ago(event.age_s)}; --no-memory to begin without"
         )
+
+    def _card(self, event: events.CardRecalled) -> str:
+        known = []
+        if event.jobs:
+            where = f"this {self._noun}" if self._count == 1 else f"these {self._noun}s"
+            if event.here < event.jobs:
+                where = f"{self._noun}s of this model{f', {event.here} on {where}' * bool(event.here)}"
+            known.append(f"{event.jobs} other job{'s' * (event.jobs != 1)} on {where}")
+        if event.job_on:
+            known.append(f"this job on {', '.join(event.job_on)}")
+        what = "it" if event.jobs + len(event.job_on) == 1 else "they"
+        return f"card: {'; '.join(known)}; the search begins from what {what} showed; --no-memory to begin without"
 
     def _sweep(self, event: events.SweepStarted) -> str:
         plan = event.plan

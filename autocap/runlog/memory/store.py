@@ -9,11 +9,13 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from autocap.errors import MemoryUnavailable
 from autocap.events import MetricInfo
@@ -21,6 +23,7 @@ from autocap.job.invoking_user import InvokingUser
 from autocap.knobs import POWER_LIMIT, Knob, as_read, as_written
 from autocap.records import CAP_W, Measurement, SensorInfo
 from autocap.runlog.event_log import require_plausible
+from autocap.runlog.memory.card import MOST_CARD_BYTES, MOST_CARDS, CardRecord, card_bytes, card_from
 from autocap.runlog.memory.job import Job
 from autocap.runlog.output_directory import TEMPORARY, put
 from autocap.text import printable_json
@@ -121,6 +124,12 @@ def key_of(job: Job, setup: Setup) -> str:
     return hashlib.sha256(printable_json(of).encode()).hexdigest()
 
 
+def work_of(job: Job) -> str:
+    """The same of the job alone, whatever it runs on."""
+    of = {"format": FORMAT, "words": job.words, "environment": job.environment}
+    return hashlib.sha256(printable_json(of).encode()).hexdigest()
+
+
 def _setup(setup: Setup) -> dict[str, object]:
     found = encode(setup)
     assert isinstance(found, dict)
@@ -196,7 +205,9 @@ def from_bytes(text: bytes, key: str) -> Entry:
 log = logging.getLogger(__name__)
 MOST_ENTRIES, MOST_BYTES_IN_ALL = 256, 4 << 20
 _NAME = re.compile(rf"([0-9a-f]{{{KEY_DIGITS}}})\.json")
+_CARD_NAME = re.compile(rf"card-([0-9a-f]{{{KEY_DIGITS}}})\.json")
 _OTHERS_WRITE = 0o022
+_T = TypeVar("_T")
 
 
 def default_place(user: InvokingUser | None, environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -221,10 +232,40 @@ class MemoryStore:
         """The entry of that key; `None` where there is none that can be used."""
         try:
             with self._opened() as place:
-                return _read(place, key)
+                return _read(place, f"{key}.json", MOST_BYTES, partial(from_bytes, key=key))
         except (OSError, MemoryUnavailable):
             log.debug("nothing is remembered in %s", self.place, exc_info=True)
             return None
+
+    def cards(self) -> list[CardRecord]:
+        """What jobs on each model of card have shown, that written last first; none where that cannot be read."""
+        try:
+            with self._opened() as place:
+                keys = [key for _, _, key in reversed(_files(place, _CARD_NAME))]
+                found = [_read(place, f"card-{key}.json", MOST_CARD_BYTES, partial(card_from, key=key)) for key in keys]
+        except (OSError, MemoryUnavailable):
+            log.debug("nothing is remembered of cards in %s", self.place, exc_info=True)
+            return []
+        return [record for record in found if record is not None]
+
+    def card(self, key: str) -> CardRecord | None:
+        """What jobs on a card have shown; `None` where nothing is known of it that can be used."""
+        return next((record for record in self.cards() if record.key == key), None)
+
+    def write_card(self, record: CardRecord) -> None:
+        """Keep a record in place of the one of its key; those written longest ago go where there are too many. Raises
+        MemoryUnavailable where it cannot be written."""
+        try:
+            text = card_bytes(record)
+            make_private(self.place)
+            with self._opened() as place:
+                put(place, f"card-{record.key}.json", text, 0o600)
+                for _, _, key in _files(place, _CARD_NAME)[:-MOST_CARDS]:
+                    os.unlink(f"card-{key}.json", dir_fd=place)
+        except OSError as error:
+            raise self._unavailable(error, "written") from error
+        except ValueError as error:
+            raise MemoryUnavailable(f"what this run has shown of the card is not remembered: {error}") from error
 
     def use(self, key: str) -> None:
         """Note that an entry was used now: those used longest ago go first."""
@@ -239,7 +280,8 @@ class MemoryStore:
         try:
             with self._opened() as place:
                 keys = [key for _, _, key in reversed(_files(place))]
-                return [entry for key in keys if (entry := _read(place, key)) is not None]
+                found = [_read(place, f"{key}.json", MOST_BYTES, partial(from_bytes, key=key)) for key in keys]
+                return [entry for entry in found if entry is not None]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -262,9 +304,16 @@ class MemoryStore:
             raise MemoryUnavailable(f"what this run has shown is not remembered: {error}") from error
 
     def forget(self, key: str) -> None:
-        """Remove an entry. Raises MemoryUnavailable where that fails."""
+        """Remove an entry, and what its job has told of cards. Raises MemoryUnavailable where that fails."""
         try:
+            for record in self.cards():
+                left = record.without(key)
+                if left.curves and left != record:
+                    self.write_card(left)
             with self._opened() as place:
+                for record in self.cards():
+                    if not record.without(key).curves:
+                        os.unlink(f"card-{record.key}.json", dir_fd=place)
                 os.unlink(f"{key}.json", dir_fd=place)
         except FileNotFoundError:
             return
@@ -277,7 +326,8 @@ class MemoryStore:
             with self._opened() as place:
                 keys = [key for _, _, key in _files(place)]
                 temporaries = [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
-                for name in [*(f"{key}.json" for key in keys), *temporaries]:
+                cards = [f"card-{key}.json" for _, _, key in _files(place, _CARD_NAME)]
+                for name in [*(f"{key}.json" for key in keys), *cards, *temporaries]:
                     os.unlink(name, dir_fd=place)
         except FileNotFoundError:
             return 0
@@ -321,33 +371,34 @@ def make_private(path: Path) -> None:
             folder.mkdir(mode=0o700)
 
 
-def _read(place: int, key: str) -> Entry | None:
+def _read(place: int, name: str, most_bytes: int, read: Callable[[bytes], _T]) -> _T | None:
     """What the file holds that is the user's own; `None` where nothing of it can be used."""
     try:
-        fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
     except FileNotFoundError:
         return None
     except OSError:
-        log.debug("what is remembered as %s cannot be opened", key, exc_info=True)
+        log.debug("what is remembered as %s cannot be opened", name, exc_info=True)
         return None
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
             raise ValueError("it is no file of the user's alone")
         with open(fd, "rb", closefd=False) as file:
-            return from_bytes(file.read(MOST_BYTES + 1), key)
+            return read(file.read(most_bytes + 1))
     except (OSError, ValueError, TypeError, KeyError):
-        log.debug("what is remembered as %s cannot be used", key, exc_info=True)
+        log.debug("what is remembered as %s cannot be used", name, exc_info=True)
         return None
     finally:
         os.close(fd)
 
 
-def _files(place: int) -> list[tuple[int, int, str]]:
-    """When each entry was used last, in nanoseconds, its bytes and its key, that used longest ago first."""
+def _files(place: int, names: re.Pattern[str] = _NAME) -> list[tuple[int, int, str]]:
+    """When each entry was used last, in nanoseconds, its bytes and its key, that used longest ago first. names: of the
+    files."""
     found = []
     for name in os.listdir(place):
-        named = _NAME.fullmatch(name)
+        named = names.fullmatch(name)
         if named is not None:
             with suppress(OSError):
                 status = os.stat(name, dir_fd=place, follow_symlinks=False)
