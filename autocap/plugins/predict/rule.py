@@ -51,7 +51,7 @@ class Constants:
     energy: float
 
 
-FITTED = Constants(weight=0.29, base=0.07, per_gap=0.2, draw=0.05, power=0.15, time=0.1, energy=0.15)
+FITTED = Constants(weight=0.288, base=0.08, per_gap=0.243, draw=0.0603, power=0.126, time=0.104, energy=0.131)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,10 @@ def rate(card: Card, bits: int) -> float:
     return card.tensor16_tflops if bits == 16 else card.matrix32_tflops
 
 
-def waits(curve: Curve) -> str | None:
-    """Why neither its time nor its draw can be carried to another card; `None` where they can."""
-    if curve.draw >= _BUSY:
-        return None
-    return (
-        f"the job draws {100 * curve.draw:.0f} % of the limit, below {100 * _BUSY:.0f} %: something else than the card "
-        "sets its time, such as reading its data"
-    )
+def waits(draw: float) -> bool:
+    """Whether a job that draws this share of the default limit waits for something else than the card, so that neither
+    its time nor its draw can be carried to another."""
+    return draw < _BUSY
 
 
 def carried_from(curve: Curve) -> tuple[float, str | None]:
