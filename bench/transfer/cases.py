@@ -87,9 +87,7 @@ def cap_cases() -> tuple[CapCase, ...]:
     rows = defaultdict[str, list[tuple[float, float, float]]](list)
     with (DATA / "llm_caps.csv").open() as file:
         for line in csv.DictReader(file):
-            rows[line["curve"]].append(
-                (float(line["cap_w"]), float(line["power_w"]), 1 / float(line["tokens_per_s"]))
-            )
+            rows[line["curve"]].append((float(line["cap_w"]), float(line["power_w"]), 1 / float(line["tokens_per_s"])))
     for name, points in rows.items():
         card, _, load = name.partition(", ")
         kept = [point for point in sorted(points) if point[0] <= _LLM_LIMITS_W[card]]

@@ -74,7 +74,9 @@ def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_p
 
     helped = copy("--help")
     assert helped.returncode == 0
-    assert not {"budget", "predict", "recur"} & {line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")}
+    assert not {"budget", "predict", "recur"} & {
+        line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")
+    }
     run = copy("run", "--device", "emulated", "--no-memory", "--out", "run", "--", *job)
     assert (run.returncode, "Traceback" in run.stderr) == (0, False), run.stderr
     shown = copy("report", "run")

@@ -101,7 +101,9 @@ def _metric(args: argparse.Namespace, found: "Measured") -> Metric:
         return replace(found.metric, max_slowdown=None)
     name = args.metric or "eds"
     if name not in _METRICS:
-        raise UsageError(f"--metric {name} cannot be predicted{did_you_mean(name, _METRICS)}; {', '.join(_METRICS)} can")
+        raise UsageError(
+            f"--metric {name} cannot be predicted{did_you_mean(name, _METRICS)}; {', '.join(_METRICS)} can"
+        )
     try:
         return Metric(name=name, k=args.k if args.k is not None or name != "eds" else DEFAULT_K)
     except ValueError as error:

@@ -7,11 +7,11 @@ from autocap.plugins.predict.outlook import Outlook, Value
 from autocap.plugins.predict.source import Measured
 from autocap.reports.document import Document, Sentences, Table
 
-_TITLES = ("card", "limit W", "time s", "power W", "energy J", "best cap W", "energy there", "time there")
-_UNKNOWN = "not known"
+_TITLES = ("card", "limit W", "time s", "power W", "energy J", "best cap W", "energy there %", "time there %")
+_UNKNOWN = "?"
 _NOTE = (
     "Ranges are two standard deviations, which held for nine of ten published values of cards and networks left out; "
-    "a card unlike those may be further off. Times and energies are per iteration."
+    "a card unlike those may be further off. Times and energies are per iteration; ? is not known."
 )
 
 
@@ -45,7 +45,7 @@ def _row(one: Outlook) -> tuple[str, ...]:
 def _shown(one: Value) -> str:
     if one.value is None or one.low is None or one.high is None:
         return _UNKNOWN
-    return f"{one.value:.3g} ({one.low:.3g} to {one.high:.3g})"
+    return f"{one.value:.3g} ({one.low:.3g}–{one.high:.3g})"
 
 
 def _change(one: Value) -> str:
@@ -53,7 +53,7 @@ def _change(one: Value) -> str:
     if one.value is None or one.low is None or one.high is None:
         return _UNKNOWN
     value, low, high = (100 * (each - 1) for each in (one.value, one.low, one.high))
-    return f"{value:+.0f} % ({low:+.0f} to {high:+.0f})"
+    return f"{value:+.0f} ({low:+.0f} to {high:+.0f})"
 
 
 def _reasons(outlooks: Sequence[Outlook]) -> list[str]:

@@ -13,6 +13,11 @@ from autocap.plugins.predict.source import Measured
 
 _STEP_W = 5.0
 _ASSUMED_ERROR = 0.03  # of what was run once, whose error nobody knows
+_TOO_FAR = (
+    f"two standard deviations are more than {100 * LARGEST:.0f} %, as the cards' arithmetic rates differ by more, or "
+    "less, than their memory bandwidths"
+)
+_NARROW = "; --precision may narrow it"
 METRICS = ("energy", "edp", "ed2p", "eds")
 
 
@@ -63,14 +68,9 @@ def expect(found: Measured, target: Card | None, cap: float | None, metric: Metr
     share = 1.0 if cap is None else cap if cap <= 1 else cap / default_w
     error = found.error if math.isfinite(found.error) else _ASSUMED_ERROR
     time, why_time, draw, why_draw = _at_default(found, target, here, bits)
-    curve = found.curve
-    if curve is None:
-        lowest, why_low = 1.0, "no cap below the default limit was measured"
-    elif here:
-        lowest, why_low = float(curve.share[0]), "no lower cap was measured"
-    else:
-        lowest, why_low = rule.carried_from(curve)
-    why_cap = None
+    curve, low = found.curve, _lowest(found, target, here)
+    lowest, why_low = low
+    why_cap: str | None = None
     if share > 1 or (min_w is not None and share * default_w < min_w - 1e-6):
         allowed = f"{'?' if min_w is None else f'{min_w:g}'} to {default_w:g} W"
         why_cap = f"{share * default_w:.0f} W is outside of {allowed}"
@@ -87,7 +87,7 @@ def expect(found: Measured, target: Card | None, cap: float | None, metric: Metr
         ),
     }
     period_s, all_w = found.period_s, found.power_w * found.count
-    best, no_best = _best(found, default_w, min_w, lowest, why_low, here, metric, error)
+    best, no_best = _best(found, default_w, min_w, low, here, metric, error)
     return Outlook(
         model=found.name if target is None else target.model,
         measured_here=here,
@@ -104,6 +104,24 @@ def expect(found: Measured, target: Card | None, cap: float | None, metric: Metr
     )
 
 
+def _lowest(found: Measured, target: Card | None, here: bool) -> tuple[float, str | None]:
+    """The lowest share of the limit for which the curve speaks, and what hinders it below."""
+    if found.curve is None:
+        return 1.0, "no cap below the default limit was measured"
+    if target is None or here:
+        return float(found.curve.share[0]), "no lower cap was measured"
+    unlike = _unlike(found, target)
+    return rule.carried_from(found.curve) if unlike is None else (1.0, unlike)
+
+
+def _unlike(found: Measured, target: Card) -> str | None:
+    """Why draws and curves cannot be carried between these cards; `None` where they can."""
+    if found.card is None:
+        return f"nothing is known of the measured card {found.name}"
+    odd = [card.model for card in (found.card, target) if not rule.has_curves(card)]
+    return f"no published curves say what cards like it do ({', '.join(odd)})" if odd else None
+
+
 def _at_default(
     found: Measured, target: Card | None, here: bool, bits: int | None
 ) -> tuple[Spread, str | None, Spread, str | None]:
@@ -112,36 +130,32 @@ def _at_default(
     if target is None or here:
         return same, None, same, None
     draw = Spread(log=math.log(target.default_w / found.default_w), sigma=FITTED.draw)
-    if found.card is None:
-        why = f"nothing is known of the measured card {found.name}: neither memory bandwidth nor arithmetic rates"
-        return same, why, draw, None
+    share = found.power_w / found.default_w
     waits = (
-        f"the job draws {100 * found.power_w / found.default_w:.0f} % of the limit: something else than the card sets "
-        "its time, such as reading its data"
-        if rule.waits(found.power_w / found.default_w)
+        f"the job draws {100 * share:.0f} % of the limit: something else than the card sets its time, such as reading "
+        "its data"
+        if rule.waits(share)
         else None
     )
+    why_draw = waits or _unlike(found, target)
+    if found.card is None:
+        return same, why_draw, draw, why_draw
     time = rule.time_ratio(found.card, target, bits)
-    why = waits
-    if why is None and found.count > 1:
-        why = f"{found.count} cards also wait for each other, and their links are not known"
-    if why is None and not time.is_known:
-        why = _too_far(time, bits)
-    return time, why, draw, waits
-
-
-def _too_far(time: Spread, bits: int | None) -> str:
-    error = f"within {100 * math.expm1(2 * time.sigma):.0f} % at best, more than {100 * LARGEST:.0f} %"
-    if bits is None:
-        return f"{error}: the cards differ more in arithmetic than in memory bandwidth; --precision may narrow it"
-    return f"{error}: the cards differ more in arithmetic than in memory bandwidth"
+    if waits is not None:
+        return time, waits, draw, waits
+    if found.count > 1:
+        return time, f"{found.count} cards also wait for each other, and their links are not known", draw, why_draw
+    odd = [card.model for card in (found.card, target) if not rule.has_times(card)]
+    if odd:
+        return time, f"no published times say what cards like it do ({', '.join(odd)})", draw, why_draw
+    return time, None if time.is_known else _TOO_FAR + ("" if bits else _NARROW), draw, why_draw
 
 
 def _value(base: float | None, log: float, sigma: float, unknown: str | None) -> Value:
     if unknown is None and base is None:
         unknown = "iterations were not counted"
     if unknown is None and math.expm1(2 * sigma) > LARGEST:
-        unknown = f"within {100 * math.expm1(2 * sigma):.0f} % at best, more than {100 * LARGEST:.0f} %"
+        unknown = f"two standard deviations are more than {100 * LARGEST:.0f} %"
     if unknown is not None or base is None:
         return Value(unknown=unknown)
     value = base * math.exp(log)
@@ -149,14 +163,14 @@ def _value(base: float | None, log: float, sigma: float, unknown: str | None) ->
 
 
 def _best(
-    found: Measured, default_w: float, min_w: float | None, lowest: float, why_low: str | None, here: bool,
-    metric: Metric, error: float,
+    found: Measured, default_w: float, min_w: float | None, low: tuple[float, str | None], here: bool, metric: Metric,
+    error: float,
 ) -> tuple[Best | None, str | None]:  # fmt: skip
     """The cap of the least cost on the curve, in steps of 5 W from the default limit."""
-    curve = found.curve
+    curve, (lowest, why_low) = found.curve, low
     least_w = max(lowest * default_w, min_w or 0.0)
     if curve is None or lowest >= 1 or least_w > default_w - _STEP_W:
-        return None, why_low
+        return None, why_low or f"no cap between {least_w:.0f} and {default_w:.0f} W is left"
     caps_w = np.append(np.arange(default_w, least_w - 1e-6, -_STEP_W), least_w)
     log_power, log_time = rule.at(curve, caps_w / default_w)
     energy, time = np.exp(log_power + log_time), np.exp(log_time)

@@ -33,6 +33,8 @@ _CLIFF = 1.5  # ln time rises by so much more than ln power falls: where that be
 _FLAT = 0.15  # of that, and less: bound by memory, and where the time begins to rise depends on the card
 _FELL = 0.85  # P/P0 at which that is told
 _MARGIN = 0.1  # of the limit, above a cliff
+_TIMES_OF = (2017, 2023)  # years of cards from and to which the published times are: V100 to H100 and RTX 6000 Ada
+_CURVES_OF, _LIMITS_OF_W = (2017, 2022), (250.0, 450.0)  # and the published curves: V100 to RTX 4090
 _NEAR = 0.05  # of the limit, which errors of a curve have at least
 
 
@@ -95,6 +97,16 @@ def rate(card: Card, bits: int) -> float:
     return card.tensor16_tflops if bits == 16 else card.matrix32_tflops
 
 
+def has_times(card: Card) -> bool:
+    """Whether the published times are of cards like this one: from Volta to Hopper and Ada."""
+    return _TIMES_OF[0] <= card.year <= _TIMES_OF[1]
+
+
+def has_curves(card: Card) -> bool:
+    """Whether the published curves are of cards like this one, by year and default limit."""
+    return _CURVES_OF[0] <= card.year <= _CURVES_OF[1] and _LIMITS_OF_W[0] <= card.default_w <= _LIMITS_OF_W[1]
+
+
 def waits(draw: float) -> bool:
     """Whether a job that draws this share of the default limit waits for something else than the card, so that neither
     its time nor its draw can be carried to another."""
@@ -117,7 +129,10 @@ def carried_from(curve: Curve) -> tuple[float, str | None]:
     if not len(steep):
         return float(curve.share[0]), "no lower cap was measured"
     edge = min(1.0, float(curve.share[steep[-1] + 1]) + _MARGIN)
-    return edge, "below it the job has a cliff, where time rises faster than power falls; where that begins depends on the card"
+    return (
+        edge,
+        "below it the job has a cliff, where time rises faster than power falls; where that begins depends on the card",
+    )
 
 
 def at(curve: Curve, share: Floats) -> tuple[Floats, Floats]:

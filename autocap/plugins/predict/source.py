@@ -69,11 +69,14 @@ def measured(directory: Path, events: Sequence[Event]) -> Measured:
             f"{directory} has no baseline, so nothing is known of the job at its default limit; give a run that has "
             "measured one"
         )
-    devices = [
-        _Device(name=gpu.name, default_w=gpu.cap_default_w, min_w=gpu.cap_min_w) for gpu in summary.device.gpus
-    ]
+    devices = [_Device(name=gpu.name, default_w=gpu.cap_default_w, min_w=gpu.cap_min_w) for gpu in summary.device.gpus]
     return _measured(
-        directory, devices, summary.baseline.of_gpus(), list(_trials(events)), metric_of(summary.metric), summary.emulated
+        directory,
+        devices,
+        summary.baseline.of_gpus(),
+        list(_trials(events)),
+        metric_of(summary.metric),
+        summary.emulated,
     )
 
 
@@ -92,13 +95,17 @@ def _of_sweep(directory: Path, events: Sequence[Event]) -> Measured:
     if panel is None:
         raise RunDirectoryError(f"{directory} has no finished run; give a sweep that has measured some caps")
     devices = [
-        _Device(name=gpu.name, default_w=gpu.cap_range.default_w, min_w=gpu.cap_range.min_w)
-        for gpu in panel.gpus.gpus
+        _Device(name=gpu.name, default_w=gpu.cap_range.default_w, min_w=gpu.cap_range.min_w) for gpu in panel.gpus.gpus
     ]
     rows = [row.measurement.of_gpus() for row in panel.rows]
     baseline = max(rows, key=lambda row: row.setting[0])
     return _measured(
-        directory, devices, baseline, [(row, baseline) for row in rows], metric_of(summary.metric), summary.plan.emulated
+        directory,
+        devices,
+        baseline,
+        [(row, baseline) for row in rows],
+        metric_of(summary.metric),
+        summary.plan.emulated,
     )
 
 
@@ -146,6 +153,4 @@ def _curve(default_w: float, draw: float, trials: Sequence[tuple[Measurement, Me
         return None
     shares = sorted(rows)
     power, time = np.array([np.mean(rows[share], axis=0) for share in shares]).T
-    return Curve(
-        share=np.array([*shares, 1.0]), power=np.array([*power, 1.0]), time=np.array([*time, 1.0]), draw=draw
-    )
+    return Curve(share=np.array([*shares, 1.0]), power=np.array([*power, 1.0]), time=np.array([*time, 1.0]), draw=draw)
