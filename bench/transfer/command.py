@@ -5,7 +5,7 @@ of time at the default limit; and how often two stated standard deviations hold,
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -61,14 +61,14 @@ def _regret_table() -> Iterator[str]:
         try:
             found = [regrets(name, metric, pairs) for metric in METRICS]
         except ImportError:
-            yield f"| {name} | – |{' – |' * len(METRICS)}"
+            yield f"| {name} (needs scikit-learn) | – |{' – |' * len(METRICS)}"
             continue
         cells = " | ".join(f"{one.mean:.1f} / {one.p90:.1f} / {one.worst:.1f}" for one in found)
         yield f"| {name} | {found[0].count} | {cells} |"
 
 
 def _time_table(times: Sequence[TimeCase]) -> Iterator[str]:
-    rows = {
+    rows: dict[str, Callable[[TimeCase], float]] = {
         "unchanged": lambda one: 0.0,
         "memory bandwidth": lambda one: -np.log(one.target.bandwidth_gb_s / one.source.bandwidth_gb_s),
         "arithmetic rate": lambda one: -np.log(rule.rate(one.target, one.bits) / rule.rate(one.source, one.bits)),
@@ -94,7 +94,7 @@ def _time_table(times: Sequence[TimeCase]) -> Iterator[str]:
     yield f"| share from the measured curve | – | – | {_errors(with_curves, by_curve)} |"
 
 
-def _errors(times: Sequence[TimeCase], told) -> str:  # type: ignore[no-untyped-def]  # a function of a case
+def _errors(times: Sequence[TimeCase], told: Callable[[TimeCase], float]) -> str:
     misses = [100 * abs(np.expm1(one.log_ratio - told(one))) for one in times]
     return f"{np.median(misses):.1f} / {np.quantile(misses, 0.9):.1f}"
 

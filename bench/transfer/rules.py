@@ -24,7 +24,7 @@ def _costs(case: CapCase, metric: Metric, share: Floats) -> Floats:
 
 
 def _within(case: CapCase) -> Floats:
-    return _GRID[case.share[0] - 1e-9 <= _GRID]
+    return np.asarray(_GRID[case.share[0] - 1e-9 <= _GRID])
 
 
 def best_share(case: CapCase, metric: Metric) -> float:

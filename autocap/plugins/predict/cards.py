@@ -9,6 +9,7 @@ from pathlib import Path
 from autocap.errors import UsageError
 from autocap.text import did_you_mean
 
+_REST = r"(-\d+GB)?( Generation)?( \(emulated\))?"  # what may stand behind a name
 _DATA = Path(__file__).with_name("cards.json")
 
 
@@ -16,7 +17,7 @@ _DATA = Path(__file__).with_name("cards.json")
 class Card:
     """One model of card.
 
-    names: parts of the name by which its driver calls it. default_w, min_w: its default power limit and the lowest
+    names: how its driver calls it, without its maker. default_w, min_w: its default power limit and the lowest
     that can be set, watts; boards of other makers may differ. bandwidth_gb_s: of its memory. fp32_tflops,
     matrix32_tflops, tensor16_tflops: dense rates of plain 32-bit arithmetic, of the fastest units that take 32-bit
     matrices (TF32 where there is such), and of 16-bit matrices summed up in 32 bits. `None` is not known.
@@ -41,17 +42,12 @@ def cards() -> tuple[Card, ...]:
 
 
 def card_of(name: str) -> Card | None:
-    """The card of which a driver says this name; `None` where none is known to be called so.
-
-    The longest part that fits counts: an A100-SXM4-40GB is no A100-SXM4-80GB, and an NVIDIA L40S is no L4.
-    """
+    """The card of which a driver says this name; `None` where none is known to be called so: an A10G is no A10, and a
+    card for laptops, a slice of a card or an H200 NVL are other cards."""
     fits = [
-        (len(part), card)
-        for card in cards()
-        for part in card.names
-        if re.search(rf"(?<!\w){re.escape(part)}(?!\w)", name, re.IGNORECASE)
+        card for card in cards() if any(re.fullmatch(rf"(.* )?{re.escape(part)}{_REST}", name) for part in card.names)
     ]
-    return max(fits, key=lambda fit: fit[0])[1] if fits else None
+    return fits[0] if len(fits) == 1 else None
 
 
 def chosen(text: str) -> tuple[Card, ...]:
@@ -59,7 +55,7 @@ def chosen(text: str) -> tuple[Card, ...]:
     if text.lower() == "all":
         return cards()
     models = [card.model for card in cards()]
-    found = next((card for card in cards() if card.model.lower() == text.lower()), None) or card_of(text)
+    found = next((card for card in cards() if card.model.lower() == text.lower()), card_of(text))
     if found is None:
         raise UsageError(
             f"--to {text}: nothing is known of such a card, neither its limits nor its memory bandwidth and arithmetic "

@@ -118,8 +118,9 @@ def _unlike(found: Measured, target: Card) -> str | None:
     """Why draws and curves cannot be carried between these cards; `None` where they can."""
     if found.card is None:
         return f"nothing is known of the measured card {found.name}"
-    odd = [card.model for card in (found.card, target) if not rule.has_curves(card)]
-    return f"no published curves say what cards like it do ({', '.join(odd)})" if odd else None
+    if not rule.has_curves(found.card):
+        return f"no published curves are of cards like the measured {found.card.model}"
+    return None if rule.has_curves(target) else "no published curves are of cards like it"
 
 
 def _at_default(
@@ -145,9 +146,10 @@ def _at_default(
         return time, waits, draw, waits
     if found.count > 1:
         return time, f"{found.count} cards also wait for each other, and their links are not known", draw, why_draw
-    odd = [card.model for card in (found.card, target) if not rule.has_times(card)]
-    if odd:
-        return time, f"no published times say what cards like it do ({', '.join(odd)})", draw, why_draw
+    if not rule.has_times(found.card):
+        return time, f"no published times are of cards like the measured {found.card.model}", draw, why_draw
+    if not rule.has_times(target):
+        return time, "no published times are of cards like it", draw, why_draw
     return time, None if time.is_known else _TOO_FAR + ("" if bits else _NARROW), draw, why_draw
 
 
