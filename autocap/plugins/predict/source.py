@@ -19,6 +19,7 @@ from autocap.reports.summary.summarise import metric_of, summarise
 from autocap.sweep import summary as sweeps
 
 _AT_DEFAULT = 0.03  # of the default limit: how near it the baseline's has to be
+_MOST_DRAW = 1.5  # of the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,11 @@ def _measured(
         )
     count = len(devices)
     power_w = baseline.power_w / count
+    if not 0 < power_w <= _MOST_DRAW * first.default_w:
+        raise RunDirectoryError(
+            f"{directory} has a baseline of {power_w:g} W a device under a limit of {first.default_w:g} W, which "
+            "no card can have drawn; give another run"
+        )
     return Measured(
         name=first.name,
         card=card_of(first.name),
@@ -147,9 +153,10 @@ def _curve(default_w: float, draw: float, trials: Sequence[tuple[Measurement, Me
     rows = defaultdict[float, list[tuple[float, float]]](list)
     for one, baseline in trials:
         share = one.setting[0] / default_w
-        if len(set(one.setting)) == 1 and share < 1 - _AT_DEFAULT:
+        drawn = min(one.power_w, baseline.power_w) > 0
+        if drawn and len(set(one.setting)) == 1 and share < 1 - _AT_DEFAULT:
             rows[share].append((one.power_w / baseline.power_w, one.period_s / baseline.period_s))
-    if not rows or not 0 < draw <= 1.5:
+    if not rows:
         return None
     shares = sorted(rows)
     power, time = np.array([np.mean(rows[share], axis=0) for share in shares]).T
