@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from autocap.events import BaselineMeasured, Decided, DeviceFound, TrialEnded
+from autocap.events import BaselineMeasured, BaselineRefined, Decided, DeviceFound, TrialEnded
 from autocap.metrics import Metric
 from autocap.plugins.predict.cards import Card, chosen
 from autocap.plugins.predict.outlook import expect
@@ -100,7 +100,7 @@ def test_a_damaged_line_is_left_out_and_counted_and_an_empty_directory_refused(r
 
 
 def test_a_baseline_that_no_card_can_have_drawn_is_refused(run: Path, tmp_path: Path, capsys) -> None:
-    copy = without(run, tmp_path / "a", Decided)
+    copy = without(run, tmp_path / "a", BaselineRefined, Decided)
     odd = [
         replace(event, measurement=replace(event.measurement, power_w=5000.0))
         if isinstance(event, BaselineMeasured)
