@@ -23,6 +23,7 @@ COMMANDS = {
     "strategies": "bench.strategies.command",
     "suite": "bench.suite",
     "tables": "bench.tables.command",
+    "transfer": "bench.transfer.command",
 }
 
 

@@ -45,7 +45,7 @@ ROOMS = {
 GONE = set() if (ROOT / "autocap/plugins").is_dir() else {"plugins"}  # where somebody takes them all away
 # Of these, no folder imports another one of the same room.
 APART = {
-    "plugins": {"fleet", "grid", "recur", "trackers"},
+    "plugins": {"fleet", "grid", "predict", "recur", "trackers"},
     "devices": {"nvml", "rapl", "node", "emulated"},
     "progress": {"steps", "calls", "regex", "period"},
 }
@@ -53,7 +53,7 @@ APART = {
 PURE = re.compile(
     r"(errors|knobs|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports"
     r"|session\.prices\.series|plugins\.fleet\.(budget|reports|events|openadr\.events|site\.parts)"
-    r"|plugins\.recur\.(policy|config|document|meter|record))\b|progress$"
+    r"|plugins\.predict\.(rule|outlook|document)|plugins\.recur\.(policy|config|document|meter|record))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|plugins\.fleet\.budget\.(job_file|connection|client|schedule)|reports\.(live|html|prometheus|rendering|text)"

@@ -40,6 +40,7 @@ _SUMMARIES = {
     "memory": "show or forget what is remembered of jobs",
     "budget": "share a power budget among the jobs of this machine, or plan one",
     "recur": "run a job that comes again with the batch size that costs least",
+    "predict": "say what to expect of a measured job on other cards",
     "period": "show what the detector sees in a recorded trace",
     "helper": "lend power limits to users who may not set them",
     "config": "show every setting of a command, and where it comes from",

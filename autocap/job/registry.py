@@ -17,7 +17,9 @@ from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import require_trusted_module
 from autocap.text import did_you_mean
 
-_FLEET, _RECUR, _TRACKERS, _GRID = (f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid"))
+_FLEET, _RECUR, _TRACKERS, _GRID, _PREDICT = (
+    f"autocap.plugins.{name}" for name in ("fleet", "recur", "trackers", "grid", "predict")
+)
 _PLUGINS = Path(__file__).parent.parent / "plugins"
 # By kind and name.
 _OURS = {
@@ -33,6 +35,7 @@ _OURS = {
         "memory": "autocap.cli.memory:Memory",
         "budget": f"{_FLEET}.cli.budget:Budget",
         "recur": f"{_RECUR}.cli:Recur",
+        "predict": f"{_PREDICT}.cli:Predict",
         "period": "autocap.cli.period:Period",
         "helper": "autocap.cli.helper:Helper",
         "config": "autocap.cli.config:Config",

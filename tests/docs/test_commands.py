@@ -106,7 +106,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
     readers = ("devices", "doctor", "restore", "report", "runs", "period", "config", "completion", "help")
-    for name in (*readers, "memory", "helper", "budget"):
+    for name in (*readers, "memory", "helper", "budget", "predict"):
         monkeypatch.setattr(registry.load("commands", name), "run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = ("fleet", "grid", "recur", "trackers")
+PLUGINS = ("fleet", "grid", "predict", "recur", "trackers")
 # Of each plug-in a command line, and what is said where it is not there.
 ASKED = {
     "fleet": (["run", "--nodes", "slurm", "--", "true"], "--nodes slurm needs the plug-in fleet"),
@@ -17,6 +17,7 @@ ASKED = {
         ["run", "--device", "emulated", "--carbon", "gb", "--", "true"],
         "unknown source 'gb'; give a number, in grams of CO2 per kWh, or file:PATH, command:CMD",
     ),
+    "predict": (["predict", "run", "--to", "all"], "unknown command 'predict'"),
     "recur": (["recur", "status"], "unknown command 'recur'"),
     "trackers": (
         ["run", "--device", "emulated", "--log-to", "wandb", "--", "true"],
@@ -73,7 +74,9 @@ def test_without_any_plug_in_jobs_are_tuned_attached_to_swept_and_reported(tmp_p
 
     helped = copy("--help")
     assert helped.returncode == 0
-    assert not {"budget", "recur"} & {line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")}
+    assert not {"budget", "predict", "recur"} & {
+        line.split()[0] for line in helped.stdout.splitlines() if line.startswith("  ")
+    }
     run = copy("run", "--device", "emulated", "--no-memory", "--out", "run", "--", *job)
     assert (run.returncode, "Traceback" in run.stderr) == (0, False), run.stderr
     shown = copy("report", "run")

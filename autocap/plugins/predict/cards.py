@@ -1,0 +1,64 @@
+"""What makers publish of cards: `cards.json` names its sources. What is not there is not known."""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from autocap.errors import UsageError
+from autocap.text import did_you_mean
+
+_REST = r"(-\d+GB)?( Generation)?( \(emulated\))?"  # what may stand behind a name
+_DATA = Path(__file__).with_name("cards.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One model of card.
+
+    names: how its driver calls it, without its maker. default_w, min_w: its default power limit and the lowest
+    that can be set, watts; boards of other makers may differ. bandwidth_gb_s: of its memory. fp32_tflops,
+    matrix32_tflops, tensor16_tflops: dense rates of plain 32-bit arithmetic, of the fastest units that take 32-bit
+    matrices (TF32 where there is such), and of 16-bit matrices summed up in 32 bits. `None` is not known.
+    """
+
+    model: str
+    names: tuple[str, ...]
+    year: int
+    default_w: float
+    min_w: float | None
+    bandwidth_gb_s: float
+    fp32_tflops: float | None
+    matrix32_tflops: float
+    tensor16_tflops: float
+
+
+@cache
+def cards() -> tuple[Card, ...]:
+    """All that are known, the oldest first."""
+    rows = json.loads(_DATA.read_text())["cards"]
+    return tuple(sorted((Card(**{**row, "names": tuple(row["names"])}) for row in rows), key=lambda card: card.year))
+
+
+def card_of(name: str) -> Card | None:
+    """The card of which a driver says this name; `None` where none is known to be called so: an A10G is no A10, and a
+    card for laptops, a slice of a card or an H200 NVL are other cards."""
+    fits = [
+        card for card in cards() if any(re.fullmatch(rf"(.* )?{re.escape(part)}{_REST}", name) for part in card.names)
+    ]
+    return fits[0] if len(fits) == 1 else None
+
+
+def chosen(text: str) -> tuple[Card, ...]:
+    """The cards that `--to` names: `all`, a model of the table, or a driver's name. Raises UsageError."""
+    if text.lower() == "all":
+        return cards()
+    models = [card.model for card in cards()]
+    found = next((card for card in cards() if card.model.lower() == text.lower()), card_of(text))
+    if found is None:
+        raise UsageError(
+            f"--to {text}: nothing is known of such a card, neither its limits nor its memory bandwidth and arithmetic "
+            f"rates{did_you_mean(text, models)}; choose all, {', '.join(models)}"
+        )
+    return (found,)
