@@ -33,7 +33,7 @@ from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.card import with_card
 from autocap.strategies.model.parameters import Floats
-from autocap.strategies.model.residual import BENT, POWER, POWER_LEVEL, STRANGE, TIME, Observation, kernels
+from autocap.strategies.model.residual import AKIN, BENT, POWER, POWER_LEVEL, STRANGE, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
 from autocap.strategies.options import Needs, Option
 
@@ -229,12 +229,13 @@ class Model(Strategy):
         return sum(more) / len(more) if more else 0.0
 
     def _worth_a_trial(self, kept_w: float | None, of: Sequence[int]) -> Floats:
-        """What a trial of some places must be expected to gain: little beside the cap kept, if there may be a knee."""
+        """What a trial of some places must be expected to gain: little beside the cap kept, if there may be a knee, and
+        up to twice as much of a job that is like others on the card, of which much is known before."""
         wanted = self._number("gain") / 100
         if kept_w is None:
             return np.full(len(of), max(wanted, _LEAST_GAIN))
         error = self.findings[kept_w].stderr
-        usual = max(wanted, _WORTH * error, _LEAST_GAIN)
+        usual = max(wanted, _WORTH * error, _LEAST_GAIN) * (1 + self._belief.share_of(AKIN))
         if self._belief.share_of(BENT, STRANGE) < _KNEE:
             return np.full(len(of), usual)
         between = np.abs(

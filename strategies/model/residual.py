@@ -37,14 +37,14 @@ POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.006),
     Roughness(slow=0.002, per_depth=0.045, bump=0.005),
     Roughness(slow=0.002, per_depth=0.1, bump=0.01, length=0.15),
-    Roughness(slow=0.002, per_depth=0.02, bump=0.0003),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.003),
 )
 TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
     Roughness(slow=0.003, per_depth=0.075, bump=0.01),
     Roughness(slow=0.003, per_depth=0.15, bump=0.005, length=0.13),
     Roughness(slow=0.003, per_depth=0.5, bump=0.01, length=0.12),
-    Roughness(slow=0.0035, per_depth=0.04, bump=0.0005),
+    Roughness(slow=0.0035, per_depth=0.075, bump=0.005),
 )
 POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 

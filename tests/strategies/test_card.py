@@ -93,7 +93,7 @@ def test_the_record_of_its_card_saves_trials_and_that_of_another_one_costs_littl
             run(
                 CurveCase(
                     curve=curve,
-                    metric="eds",
+                    metric="edp",
                     k=2.0,
                     strategy="model",
                     seed=seed,
@@ -107,8 +107,8 @@ def test_the_record_of_its_card_saves_trials_and_that_of_another_one_costs_littl
         return float(np.mean([row.probes for row in rows])), float(np.mean([row.regret_pct for row in rows]))
 
     (alone, regret), (same, same_regret), (other, other_regret) = mean(None), mean(SAME), mean(OTHER)
-    assert same <= alone - 0.4
-    assert same_regret <= regret + 0.1
+    assert same <= alone - 0.5
+    assert same_regret <= regret + 0.15
     assert other <= alone + 1
     assert other_regret <= regret + 0.1
 
