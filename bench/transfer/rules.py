@@ -101,10 +101,11 @@ def network(pair: Pair, metric: Metric, others: Sequence[Pair]) -> float:
         where = _GRID[max(one.share[0], other.share[0]) <= _GRID][::4]
         rows.append(_features(one, where))
         values.append(np.column_stack(rule.at(curve_of(other), where)))
-    made = MLPRegressor((16, 16), alpha=0.01, max_iter=2000, random_state=0)
-    made.fit(np.vstack(rows), np.vstack(values))
+    scale = np.vstack(rows).std(axis=0)
+    made = MLPRegressor(hidden_layer_sizes=(16, 16), alpha=0.01, max_iter=2000, random_state=0)
+    made.fit(np.vstack(rows) / scale, np.vstack(values))
     where = _within(pair[0])
-    log_power, log_time = made.predict(_features(pair[0], where)).T
+    log_power, log_time = made.predict(_features(pair[0], where) / scale).T
     return float(where[np.argmin(cost(metric, np.exp(log_power + log_time), np.exp(log_time)))])
 
 
