@@ -191,7 +191,7 @@ class Tuning:
         3, "distances", "between windows that tell how far a machine wanders", "scenarios --noisy"
     )
     wander_rough_error: float = threshold(
-        0.02,
+        0.015,
         "relative error",
         "of a window's time, beyond which it may be that others use the machine",
         "tables --spent",

@@ -30,7 +30,7 @@ from bench.tables.command import main as tables
         (
             strategies,
             ["--mode", "jobs", "--by-family"],
-            "bench: --families, --leave-out and --by-family belong to --mode curves",
+            "bench: --families, --leave-out, --card and --by-family belong to --mode curves",
         ),
         (
             strategies,
