@@ -345,7 +345,7 @@ def _by_price(curves: Curves, value: Floats, budget_w: float) -> Floats:
     poor_w, rich_w = (curves.caps_w[rows, at_price(price)[0]] for price in (high, low))
     # Between the two prices some jobs are as content with either cap: they get theirs raised as far as it goes.
     left_w = budget_w - charged_w(curves, poor_w)
-    more_w = curves.devices * (rich_w - poor_w)
+    more_w = curves.devices * np.maximum(rich_w - poor_w, 0.0)  # rounding may turn a tie between two caps round
     spent_w = np.cumsum(more_w)
     raised = np.clip((left_w - (spent_w - more_w)) / np.where(more_w > 0, more_w, 1.0), 0, 1) * (more_w > 0)
     return np.asarray(poor_w + raised * (rich_w - poor_w))
