@@ -172,7 +172,7 @@ def test_a_run_that_followed_says_what_that_was_worth(run: Path) -> None:
     ]
     assert table.titles == ("cap W", "s", "Wh", "EUR", "cost, EUR", "")
     assert any(remark.startswith("against the best constant cap: cost -") for remark in shown.remarks)
-    assert shown.headline.startswith("Caps followed the price: 9 % less cost against the limit found on arrival, ")
+    assert shown.headline.startswith("Caps followed the price: 11 % less cost against the limit found on arrival, ")
     assert shown.headline.endswith(" EUR in this run, search included (emulated)")
 
 
