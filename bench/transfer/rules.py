@@ -66,17 +66,20 @@ def ours(pair: Pair, metric: Metric, others: Sequence[Pair]) -> float:
 def ridge(pair: Pair, metric: Metric, others: Sequence[Pair]) -> float:
     """Ridge regression of ln P/P0 and ln t/t0 of the target at a share from the source's and both draws, as far as
     these are known, fitted to the other pairs."""
-    rows, power, time = [], list[Floats](), list[Floats]()
+    rows, values = _learned_from(others)
+    where = _within(pair[0])
+    log_power, log_time = _fitted(rows, values, _features(pair[0], where)).T
+    return float(where[np.argmin(cost(metric, np.exp(log_power + log_time), np.exp(log_time)))])
+
+
+def _learned_from(others: Sequence[Pair]) -> tuple[Floats, Floats]:
+    """Features of the sources, shape (points, features), and ln P/P0 and ln t/t0 of the targets, shape (points, 2)."""
+    rows, values = [], []
     for one, other in others:
         where = _GRID[max(one.share[0], other.share[0]) <= _GRID][::4]
         rows.append(_features(one, where))
-        found = rule.at(curve_of(other), where)
-        power.append(found[0])
-        time.append(found[1])
-    where = _within(pair[0])
-    told = _features(pair[0], where)
-    log_power, log_time = (_fitted(np.vstack(rows), np.concatenate(all_), told) for all_ in (power, time))
-    return float(where[np.argmin(cost(metric, np.exp(log_power + log_time), np.exp(log_time)))])
+        values.append(np.column_stack(rule.at(curve_of(other), where)))
+    return np.vstack(rows), np.vstack(values)
 
 
 def _features(case: CapCase, share: Floats) -> Floats:
@@ -96,14 +99,10 @@ def network(pair: Pair, metric: Metric, others: Sequence[Pair]) -> float:
     """The same by a small multilayer perceptron. Raises ImportError without scikit-learn."""
     from sklearn.neural_network import MLPRegressor  # type: ignore[import-not-found,unused-ignore]
 
-    rows, values = [], []
-    for one, other in others:
-        where = _GRID[max(one.share[0], other.share[0]) <= _GRID][::4]
-        rows.append(_features(one, where))
-        values.append(np.column_stack(rule.at(curve_of(other), where)))
-    scale = np.vstack(rows).std(axis=0)
+    rows, values = _learned_from(others)
+    scale = rows.std(axis=0)
     made = MLPRegressor(hidden_layer_sizes=(16, 16), alpha=0.01, max_iter=2000, random_state=0)
-    made.fit(np.vstack(rows) / scale, np.vstack(values))
+    made.fit(rows / scale, values)
     where = _within(pair[0])
     log_power, log_time = made.predict(_features(pair[0], where) / scale).T
     return float(where[np.argmin(cost(metric, np.exp(log_power + log_time), np.exp(log_time)))])

@@ -18,7 +18,7 @@ import numpy as np
 from autocap.records import RelativeCurve
 from autocap.strategies.model.parameters import Curves, Floats, at_odds
 from autocap.strategies.model.residual import AKIN
-from autocap.strategies.model.shapes import Family, Shapes, of_family
+from autocap.strategies.model.shapes import Family, Shapes, of_family, together
 
 _SHARE = 0.8  # how likely a job is to be like one of those recorded
 _LEAST_SHARE = 1e-4  # with less of the prior, what was recorded is left out
@@ -61,8 +61,9 @@ def with_card(
     share = _SHARE * math.exp(min(0.0, _total(found.log_weight)))  # less of a job whose draw is like none's
     if not share > _LEAST_SHARE:
         return curves
-    return replace(curves, log_weight=curves.log_weight - _total(curves.log_weight) + math.log(1 - share)).beside(
-        replace(found, log_weight=found.log_weight - _total(found.log_weight) + math.log(share))
+    parts = (curves, 1 - share), (found, share)
+    return together(
+        [replace(one, log_weight=one.log_weight - _total(one.log_weight) + math.log(part)) for one, part in parts]
     )
 
 

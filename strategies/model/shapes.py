@@ -263,16 +263,6 @@ class Shapes:
             kind=self.kind[curves],
         )
 
-    def beside(self, others: "Shapes") -> "Shapes":
-        """These and others over the same caps, without those that are next to impossible."""
-        every = Shapes(
-            log_power=np.concatenate([self.log_power, others.log_power]),
-            log_time=np.concatenate([self.log_time, others.log_time]),
-            log_weight=np.concatenate([self.log_weight, others.log_weight]),
-            kind=np.concatenate([self.kind, others.kind]),
-        )
-        return every.of(every.log_weight > every.log_weight.max() + math.log(_NEGLIGIBLE))
-
 
 def shapes(
     settings: Floats, baseline_w: float, draw_w: float, binding: bool | None, families: Sequence[str] = tuple(FAMILIES)
@@ -282,7 +272,11 @@ def shapes(
     binding: whether that cap held the clocks down, `None` where the device does not say.
     """
     where = np.append(settings, baseline_w)
-    found = [of_family(FAMILIES[name], where, draw_w, binding) for name in families]
+    return together([of_family(FAMILIES[name], where, draw_w, binding) for name in families])
+
+
+def together(found: Sequence[Shapes]) -> Shapes:
+    """Curves over the same caps in one, without those that are next to impossible beside the likeliest."""
     every = Shapes(
         log_power=np.concatenate([each.log_power for each in found]),
         log_time=np.concatenate([each.log_time for each in found]),
