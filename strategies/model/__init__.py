@@ -143,7 +143,7 @@ class Model(Strategy):
         if kept_w is None:
             return None
         within = [self._places[setting] for setting in self._candidates]
-        return self._costs.loss(self._places[kept_w], within)
+        return self._costs.loss(self._places[kept_w], within, self._places[min(self.findings)])
 
     def _next(self) -> float | None:
         if sum(map(_counts_for, self._trials)) >= self._whole("trials"):

@@ -35,6 +35,7 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _NEGLIGIBLE = 1e-3  # a curve with less weight than this share of the likeliest is left out: it only costs time
 _UNDERSTATED = 1.25  # the error of a prediction over the belief's spread: a few curves are left after some trials
 _WORLDS = 400  # that are drawn where no closed form is at hand
+_LEAST_SAVED = 0.02  # in ln power, for a slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +68,11 @@ class Belief:
 
     def costs(self, terms: Terms) -> "Costs":
         """A metric at every cap."""
-        joint = terms.energy * np.exp(self.power.mean + (1 + terms.power) * self.time.mean)
-        alone = terms.time * np.exp(self.time.mean)
+        joint, alone = _parts(terms, self.power.mean, self.time.mean)
         return Costs(
             weight=self.weight,
             value=joint + alone + terms.constant,
-            constant=terms.constant,
+            terms=terms,
             by_power=joint,
             by_time=(1 + terms.power) * joint + alone,
             power=self.power,
@@ -128,12 +128,11 @@ class Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time.
-    constant: the part of it that is the same at every cap."""
+    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time."""
 
     weight: Floats
     value: Floats
-    constant: float
+    terms: Terms
     by_power: Floats
     by_time: Floats
     power: Posterior
@@ -172,17 +171,26 @@ class Costs:
         after = mean[:, None] + moved[:, :, None] * _NODES  # (the one tried again, the one it tells of, outcome)
         return np.asarray(mean.min() - after.min(axis=1) @ _SHARES)
 
-    def loss(self, place: int, of: Sequence[int]) -> tuple[float, float]:
+    def loss(self, place: int, of: Sequence[int], lowest: int) -> tuple[float, float]:
         """How much more the cap at `place` costs than the best of some caps, relative to it: mean and standard
-        deviation over equally likely worlds, drawn with a fixed seed."""
+        deviation over equally likely worlds, drawn with a fixed seed.
+
+        Below the place `lowest`, nothing is known but that what follows a cliff is no plateau: time against power is
+        convex, so that in each world a share of the power saved costs there no less time than it does above.
+        """
         rng = np.random.default_rng(_WORLDS)
-        among = np.array(sorted({*of, place}))
+        among = np.array(sorted({*of, place, lowest}))
         curve = rng.choice(len(self.weight), size=_WORLDS, p=self.weight)
-        alone_of = self.value - self.by_power - self.constant
-        joint, alone = (each[np.ix_(curve, among)] for each in (self.by_power, alone_of))
-        power, time = (_drawn(quantity, curve, among, rng) for quantity in (self.power, self.time))
-        steepness = (self.by_time[np.ix_(curve, among)] - alone) / joint  # of the joint part by ln time
-        cost = joint * np.exp(power + steepness * time) + alone * np.exp(time) + self.constant
+        power, time = (
+            quantity.mean[np.ix_(curve, among)] + _drawn(quantity, curve, among, rng)
+            for quantity in (self.power, self.time)
+        )
+        at = int(np.searchsorted(among, lowest))
+        saved = np.maximum(power[:, [at]] - power[:, :at], 0.0)
+        slope = np.maximum(time[:, [at]], 0.0) / np.maximum(-power[:, [at]], _LEAST_SAVED)
+        time[:, :at] = np.maximum(time[:, :at], time[:, [at]] + slope * saved)
+        joint, alone = _parts(self.terms, power, time)
+        cost = joint + alone + self.terms.constant
         lost = cost[:, int(np.searchsorted(among, place))] / cost.min(axis=1) - 1
         return float(lost.mean()), float(lost.std())
 
@@ -213,6 +221,12 @@ class Costs:
         gain = _above_zero(better, variance / np.sqrt(variance + noise))
         mean = np.asarray(self.weight @ gain)
         return mean, mean - self.weight @ better  # as max(0, -x) is max(0, x) - x
+
+
+def _parts(terms: Terms, log_power: Floats, log_time: Floats) -> tuple[Floats, Floats]:
+    """What goes with the energy, and what with the time alone, of any shape."""
+    joint = terms.energy * np.exp(log_power + (1 + terms.power) * log_time)
+    return np.asarray(joint), np.asarray(terms.time * np.exp(log_time))
 
 
 def _drawn(quantity: Posterior, curve: NDArray[np.int_], places: NDArray[np.int_], rng: np.random.Generator) -> Floats:

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from autocap.strategies.model.parameters import CLOCKS, Between, Curves, Floats, Rising, at_odds, dynamic, uniform
 from autocap.strategies.model.residual import BENT, BUMPY, SMOOTH, STRANGE
 
-_LEAST_SPEED = 0.02
+_LEAST_SPEED = 0.1
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve, which has no floor
 
 
@@ -68,8 +68,9 @@ def law(settings: Floats, draw_w: float, binding: bool | None, rng: np.random.Ge
     static, clock = drawn(0.03, 0.55), np.exp(drawn(np.log(0.4), np.log(4.0)))
     elasticity = np.exp(drawn(np.log(0.03), np.log(0.9)))  # of time by power at the baseline
     memory = np.clip(1 - elasticity * clock * (1 - static), 0.0, 0.97)
-    above = np.maximum((np.exp(log_power) - static) / (1 - static), 1e-4)
-    speed = np.maximum(above ** (1 / clock), _LEAST_SPEED)
+    above = np.maximum((np.exp(log_power) - static) / (1 - static), _LEAST_SPEED**clock)
+    log_power = np.maximum(log_power, np.log(static + (1 - static) * above))
+    speed = above ** (1 / clock)
     over = np.max(np.maximum(np.log(draw_w) + log_power - np.log(settings), 0.0), axis=1)
     log_weight = -0.5 * (over / _OVERSHOOT) ** 2 - at_odds((peak_w >= baseline_w)[:, 0], binding)
     return Curves(log_power=log_power, log_time=np.log(memory + (1 - memory) / speed), log_weight=log_weight)
