@@ -14,7 +14,6 @@ from autocap.strategies.model.parameters import Floats
 
 LEAST_ERROR = 0.001  # of an observation, relative: drift and the like are there even where no error is stated
 JITTER = 1e-10
-_BUMP_LENGTH = 0.06  # of the baseline's cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +25,20 @@ class Roughness:
     per_depth: float
     bump: float
     length: float = 0.22
+    bump_length: float = 0.06
 
 
 # The kinds: smooth, as the curve of a card that is measured as it runs, bumpy, as one that was recorded once, or bent,
 # as no formula follows a knee closely, or strange, as the curves of jobs that no family describes, or akin, as a curve
 # that was measured on the card, and is deformed already.
-SMOOTH, BUMPY, BENT, STRANGE, AKIN = range(5)
+SMOOTH, BUMPY, BENT, STRANGE, AKIN, ROUGH = range(6)
 POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.0003),
     Roughness(slow=0.002, per_depth=0.045, bump=0.006),
     Roughness(slow=0.002, per_depth=0.045, bump=0.005),
     Roughness(slow=0.002, per_depth=0.1, bump=0.01, length=0.15),
     Roughness(slow=0.002, per_depth=0.045, bump=0.003),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.005),
 )
 TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
@@ -45,6 +46,7 @@ TIME = (
     Roughness(slow=0.003, per_depth=0.15, bump=0.005, length=0.13),
     Roughness(slow=0.003, per_depth=0.5, bump=0.01, length=0.12),
     Roughness(slow=0.0035, per_depth=0.075, bump=0.005),
+    Roughness(slow=0.003, per_depth=0.15, bump=0.025, length=0.13, bump_length=0.03),
 )
 POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 
@@ -138,7 +140,7 @@ def kernels(settings: Floats, baseline_w: float, roughness: Sequence[Roughness])
     def kernel(rough: Roughness) -> Floats:
         sd = rough.slow + rough.per_depth * depth
         slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / rough.length) ** 2)
-        bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
+        bumps = rough.bump**2 * np.exp(-0.5 * (distance / rough.bump_length) ** 2)
         return np.asarray(slow + bumps + JITTER * np.eye(len(settings)))
 
     return np.array([kernel(rough) for rough in roughness])

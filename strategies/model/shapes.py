@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.strategies.model.parameters import CLOCKS, Between, Curves, Floats, Rising, at_odds, dynamic, uniform
-from autocap.strategies.model.residual import BENT, BUMPY, SMOOTH, STRANGE
+from autocap.strategies.model.residual import BENT, BUMPY, ROUGH, SMOOTH, STRANGE
 
 _LEAST_SPEED = 0.1
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve, which has no floor
@@ -239,7 +239,7 @@ class Family:
 FAMILIES = {
     "phases": Family(curves=phases, share=0.35, kinds=((SMOOTH, 0.25, 1000), (BUMPY, 0.6, 1000), (STRANGE, 0.15, 300))),
     "law": Family(curves=law, share=0.4, kinds=((SMOOTH, 0.4, 2000), (BUMPY, 0.45, 1000), (STRANGE, 0.15, 300))),
-    "memory": Family(curves=memory, share=0.25, kinds=((BENT, 1.0, 2000),)),
+    "memory": Family(curves=memory, share=0.25, kinds=((BENT, 0.85, 2000), (ROUGH, 0.15, 1000))),
 }
 
 
