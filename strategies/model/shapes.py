@@ -216,6 +216,8 @@ _SEED = 20220  # of the parameters; nothing is tuned to it
 _CLIFFS = 0.2  # share of the curves that have one
 _EDGE = (0.25, 0.65)  # where it begins, share of the baseline's cap
 _STEEPNESS = (1.0, 9.0)  # of ln time, per share of the baseline's cap
+_PLATEAUS = 0.15  # share of the curves of cards whose highest caps are one
+_TOP, _WIDTH = (0.9, 0.99), (0.03, 0.15)  # where that range ends, and how wide it is, shares of the baseline's cap
 _NEGLIGIBLE = 1e-6  # a curve with less weight than this share of the likeliest's is left out
 
 
@@ -298,9 +300,10 @@ def of_family(family: Family, settings: Floats, draw_w: float, binding: bool | N
     """A family's curves, each once for every kind; the last cap is the baseline's."""
     rng = np.random.default_rng(_SEED)
     curves = family.curves(settings, draw_w, binding, rng, family.count)
-    log_power = curves.log_power[:, :-1] - curves.log_power[:, -1:]
     log_time = curves.log_time + _cliffs(settings, rng, family.count)
-    log_time = log_time[:, :-1] - log_time[:, -1:]
+    acts = _acting(settings, rng, family.count)
+    acting = [np.take_along_axis(each, acts, axis=1) for each in (curves.log_power, log_time)]
+    log_power, log_time = (each[:, :-1] - each[:, -1:] for each in acting)
     weights = [curves.log_weight[:count] + math.log(family.share * share / count) for _, share, count in family.kinds]
     return Shapes(
         log_power=np.concatenate([log_power[:count] for _, _, count in family.kinds]),
@@ -318,3 +321,14 @@ def _cliffs(settings: Floats, rng: np.random.Generator, count: int) -> Floats:
     edge = rng.uniform(*_EDGE, (count, 1))
     steepness = np.where(rng.random((count, 1)) < _CLIFFS, rng.uniform(*_STEEPNESS, (count, 1)), 0.0)
     return np.asarray(steepness * np.maximum(edge - settings / settings[-1], 0.0))
+
+
+def _acting(settings: Floats, rng: np.random.Generator, count: int) -> NDArray[np.int_]:
+    """The place of the cap that acts at each cap, shape (curves, caps); the last is the baseline's: on some cards the
+    caps of a range right below the limit are all one."""
+    own = np.broadcast_to(np.arange(len(settings)), (count, len(settings)))
+    top = np.where(rng.random((count, 1)) < _PLATEAUS, rng.uniform(*_TOP, (count, 1)), 0.0)
+    edge = top - rng.uniform(*_WIDTH, (count, 1))
+    cap = settings / settings[-1]
+    lowest = np.searchsorted(cap[:-1], edge[:, 0])[:, None]
+    return np.where((cap >= edge) & (cap < top), np.minimum(lowest, own), own)
