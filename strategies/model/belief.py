@@ -181,10 +181,7 @@ class Costs:
         rng = np.random.default_rng(_WORLDS)
         among = np.array(sorted({*of, place, lowest}))
         curve = rng.choice(len(self.weight), size=_WORLDS, p=self.weight)
-        power, time = (
-            quantity.mean[np.ix_(curve, among)] + _drawn(quantity, curve, among, rng)
-            for quantity in (self.power, self.time)
-        )
+        power, time = (self._worlds(quantity, curve, among, rng) for quantity in (self.power, self.time))
         at = int(np.searchsorted(among, lowest))
         saved = np.maximum(power[:, [at]] - power[:, :at], 0.0)
         slope = np.maximum(time[:, [at]], 0.0) / np.maximum(-power[:, [at]], _LEAST_SAVED)
@@ -193,6 +190,14 @@ class Costs:
         cost = joint + alone + self.terms.constant
         lost = cost[:, int(np.searchsorted(among, place))] / cost.min(axis=1) - 1
         return float(lost.mean()), float(lost.std())
+
+    def _worlds(
+        self, quantity: Posterior, curve: NDArray[np.int_], among: NDArray[np.int_], rng: np.random.Generator
+    ) -> Floats:
+        """A quantity at some caps in as many worlds, ln, as far apart as the errors of predictions have it."""
+        centre = self.weight @ quantity.mean[:, among]
+        drawn = quantity.mean[np.ix_(curve, among)] + _drawn(quantity, curve, among, rng)
+        return np.asarray(centre + _UNDERSTATED * (drawn - centre))
 
     def chance_above(self, cost: float) -> Floats:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
