@@ -216,8 +216,8 @@ _SEED = 20220  # of the parameters; nothing is tuned to it
 _CLIFFS = 0.2  # share of the curves that have one
 _EDGE = (0.25, 0.65)  # where it begins, share of the baseline's cap
 _STEEPNESS = (1.0, 9.0)  # of ln time, per share of the baseline's cap
-_PLATEAUS = 0.15  # share of the curves of cards whose highest caps are one
-_TOP, _WIDTH = (0.9, 0.99), (0.03, 0.15)  # where that range ends, and how wide it is, shares of the baseline's cap
+_PLATEAUS = 0.2  # share of the curves of cards whose highest caps are one
+_TOP, _WIDTH = (0.95, 0.99), (0.05, 0.15)  # where that range ends, and how wide it is, shares of the baseline's cap
 _NEGLIGIBLE = 1e-6  # a curve with less weight than this share of the likeliest's is left out
 
 
@@ -241,7 +241,7 @@ class Family:
 FAMILIES = {
     "phases": Family(curves=phases, share=0.35, kinds=((SMOOTH, 0.25, 1000), (BUMPY, 0.6, 1000), (STRANGE, 0.15, 300))),
     "law": Family(curves=law, share=0.4, kinds=((SMOOTH, 0.4, 2000), (BUMPY, 0.45, 1000), (STRANGE, 0.15, 300))),
-    "memory": Family(curves=memory, share=0.25, kinds=((BENT, 0.85, 2000), (ROUGH, 0.15, 1000))),
+    "memory": Family(curves=memory, share=0.25, kinds=((BENT, 0.75, 2000), (ROUGH, 0.25, 1000))),
 }
 
 
