@@ -35,7 +35,7 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _NEGLIGIBLE = 1e-3  # a curve with less weight than this share of the likeliest is left out: it only costs time
 _UNDERSTATED = 1.25  # the error of a prediction over the belief's spread: a few curves are left after some trials
 _WORLDS = 400  # that are drawn where no closed form is at hand
-_LEAST_SAVED = 0.02  # in ln power, for a slope
+_LEAST_SAVED = 0.1  # in ln power: over less, errors alone make a slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +175,8 @@ class Costs:
         """How much more the cap at `place` costs than the best of some caps, relative to it: mean and standard
         deviation over equally likely worlds, drawn with a fixed seed.
 
-        Below the place `lowest`, nothing is known but that what follows a cliff is no plateau: time against power is
-        convex, so that in each world a share of the power saved costs there no less time than it does above.
+        lowest: the place of the lowest cap measured. Below it no cliff turns into a plateau: the less power, the more
+        time a further watt costs, so that in every world power costs no less time there than it does above.
         """
         rng = np.random.default_rng(_WORLDS)
         among = np.array(sorted({*of, place, lowest}))

@@ -19,7 +19,7 @@ JITTER = 1e-10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roughness:
     """How far a quantity strays from its physical curve, in ln: slow at the baseline, per distance below it (as a
-    share of its cap), and the bumps. length: of the slow part, a share of the baseline's cap."""
+    share of its cap), and the bumps. length, bump_length: how far either reaches, shares of the baseline's cap."""
 
     slow: float
     per_depth: float
@@ -30,7 +30,7 @@ class Roughness:
 
 # The kinds: smooth, as the curve of a card that is measured as it runs, bumpy, as one that was recorded once, or bent,
 # as no formula follows a knee closely, or strange, as the curves of jobs that no family describes, or akin, as a curve
-# that was measured on the card, and is deformed already.
+# that was measured on the card, and is deformed already, or rough, as one whose runs were off by percents each.
 SMOOTH, BUMPY, BENT, STRANGE, AKIN, ROUGH = range(6)
 POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.0003),

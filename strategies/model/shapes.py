@@ -1,7 +1,8 @@
 """What power and time against the cap may look like: a few thousand physical curves, before anything was measured.
 
 All are relative to the baseline, at the cap and mean power at which it was measured. They are of three families,
-`phases`, `law` and `memory`. Some curves of any have a cliff at the low end besides.
+`phases`, `law` and `memory`. Some curves of any have a cliff at the low end besides, and in some the highest caps but
+the limit itself are one, as by the firmware of an RTX 3090: 340 to 370 W of 390 (club-3090, Apache-2.0).
 Parameters are drawn once from wide ranges with a fixed seed, so that equal baselines have equal beliefs.
 
 How far a job strays from its curve is a matter of the curve's kind (`residual`): those of the first two families stand
@@ -46,7 +47,7 @@ from numpy.typing import NDArray
 from autocap.strategies.model.parameters import CLOCKS, Between, Curves, Floats, Rising, at_odds, dynamic, uniform
 from autocap.strategies.model.residual import BENT, BUMPY, ROUGH, SMOOTH, STRANGE
 
-_LEAST_SPEED = 0.1
+_LEAST_SPEED = 0.1  # over the baseline's: power falls no lower than where that is reached
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve, which has no floor
 
 
@@ -216,8 +217,8 @@ _SEED = 20220  # of the parameters; nothing is tuned to it
 _CLIFFS = 0.2  # share of the curves that have one
 _EDGE = (0.25, 0.65)  # where it begins, share of the baseline's cap
 _STEEPNESS = (1.0, 9.0)  # of ln time, per share of the baseline's cap
-_PLATEAUS = 0.2  # share of the curves of cards whose highest caps are one
-_TOP, _WIDTH = (0.95, 0.99), (0.05, 0.15)  # where that range ends, and how wide it is, shares of the baseline's cap
+_PLATEAUS = 0.25  # share of the curves in which a range of high caps is one
+_TOP, _WIDTH = (0.92, 0.99), (0.05, 0.15)  # where that range ends, and how wide it is, shares of the baseline's cap
 _NEGLIGIBLE = 1e-6  # a curve with less weight than this share of the likeliest's is left out
 
 
@@ -324,11 +325,11 @@ def _cliffs(settings: Floats, rng: np.random.Generator, count: int) -> Floats:
 
 
 def _acting(settings: Floats, rng: np.random.Generator, count: int) -> NDArray[np.int_]:
-    """The place of the cap that acts at each cap, shape (curves, caps); the last is the baseline's: on some cards the
-    caps of a range right below the limit are all one."""
+    """The place of the cap that acts at each cap, shape (curves, caps); the last is the baseline's. In some of the
+    curves it is the lowest of a range right below the limit wherever a cap is within that."""
     own = np.broadcast_to(np.arange(len(settings)), (count, len(settings)))
     top = np.where(rng.random((count, 1)) < _PLATEAUS, rng.uniform(*_TOP, (count, 1)), 0.0)
     edge = top - rng.uniform(*_WIDTH, (count, 1))
     cap = settings / settings[-1]
     lowest = np.searchsorted(cap[:-1], edge[:, 0])[:, None]
-    return np.where((cap >= edge) & (cap < top), np.minimum(lowest, own), own)
+    return np.asarray(np.where((cap >= edge) & (cap < top), lowest, own))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from autocap.strategies.model.parameters import CLOCKS, Rising
-from autocap.strategies.model.shapes import FAMILIES, shapes
+from autocap.strategies.model.shapes import _EDGE, _STEEPNESS, FAMILIES, shapes
 
 CAPS_W = np.arange(100.0, 301.0, 5.0)
 
@@ -24,6 +24,21 @@ def test_jobs_that_wait_for_memory_have_flat_tops_and_then_a_cliff() -> None:
     assert 0.2 < np.mean(flat) < 0.9
     assert np.mean(slower[flat, 0] > 1.5) > 0.3
     assert np.exp(found.log_power[flat][:, CAPS_W == 240]).mean() < 0.9
+
+
+def test_in_some_curves_the_caps_right_below_the_limit_are_one_and_the_limit_is_none_of_them() -> None:
+    for family in FAMILIES:
+        found = shapes(CAPS_W, 300.0, 300.0, True, [family])
+        at = [list(CAPS_W).index(cap_w) for cap_w in (265.0, 280.0, 300.0)]
+        one = (found.log_power[:, at[0]] == found.log_power[:, at[1]]) & (found.log_power[:, at[1]] < -1e-3)
+        assert 0.02 < np.mean(one) < 0.2
+        assert np.all(found.log_time[one, at[0]] == found.log_time[one, at[1]])
+
+
+def test_a_power_law_ends_where_the_clock_does() -> None:
+    found = shapes(CAPS_W, 300.0, 300.0, True, ["law"])
+    assert np.exp(found.log_power).min() > 0.03
+    assert np.exp(found.log_time).max() < 10.01 * np.exp(_STEEPNESS[1] * _EDGE[1])
 
 
 def test_what_the_device_says_of_its_cap_counts_against_curves_that_deny_it() -> None:
