@@ -39,11 +39,11 @@ from autocap.strategies.options import Needs, Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
-_PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
-_WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
+_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
+_WORTH = 1 / 6  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
-_KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 30, 1e-4  # the same beside the best cap of a job that may have a knee
-_WORTH_AGAIN, _LEAST_AGAIN = 1 / 30, 2e-4  # what a further trial of a measured cap must: it loses next to nothing
+_KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 10, 2e-4  # the same beside the best cap of a job that may have a knee
+_WORTH_AGAIN, _LEAST_AGAIN = 1 / 20, 3e-4  # what a further trial of a measured cap must: it loses next to nothing
 _MUCH_WORSE, _RISK = 0.15, 0.19  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.57
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
@@ -65,7 +65,7 @@ class Model(Strategy):
             name="gain",
             kind=float,
             default=0.0,
-            meaning="percent; stop when no cap is expected to gain more, or more than a seventh of a trial's error",
+            meaning="percent; stop when no cap is expected to gain more, or more than a sixth of a trial's error",
             minimum=0.0,
         ),
     )
