@@ -157,7 +157,7 @@ class Prober:
             limit_s=config.trial_s,
             min_batches=config.min_batches,
         )
-        self._metric = config.metric
+        self._metric, self._update_s = config.metric, sensor.update_s
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else TUNING.baseline_error_share
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
@@ -262,12 +262,17 @@ class Prober:
         work, as far as its limit allows."""
         if result.measurement is not None and self._seen is not None:
             self._wander.add(self._seen)
-            is_rough = result.is_rough and result.measurement.period_rel_stderr > TUNING.wander_rough_error
-            self._windows[is_rough] += 1
+            self._windows[result.is_rough and self._scatter(result.measurement) > TUNING.wander_rough_scatter] += 1
         if self._probe is not None:
             self._wander.disturbed(self._probe.burst_s)
         least_s = max(TUNING.window_least_s, min(TUNING.window_bursts * self._wander.burst_s, self.rules.limit_s / 2))
         self.rules = replace(self.rules, least_s=least_s)
+
+    def _scatter(self, window: Measurement) -> float:
+        """Of an iteration's time, relative, as far as the window's error tells, beyond what an update of the sensor at
+        each end explains: where a period begins and ends is known no better."""
+        beyond = window.period_rel_stderr**2 - (2 * self._update_s / window.duration_s) ** 2
+        return math.sqrt(max(0.0, beyond) * window.iterations)
 
     def begin_anew(self) -> None:
         """The job has changed, so that nothing is a repeat of what was measured before."""

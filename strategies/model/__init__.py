@@ -43,7 +43,7 @@ _PATIENCE = 25.0  # how many it may take until a gain is found: which of the tri
 _WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
 _KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 30, 1e-4  # the same beside the best cap of a job that may have a knee
-_WORTH_AGAIN, _LEAST_AGAIN = 1 / 30, 2e-4  # what a further trial of a measured cap must: it loses next to nothing
+_LEAST_AGAIN = 2e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
 _MUCH_WORSE, _RISK = 0.15, 0.19  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.57
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
@@ -164,7 +164,7 @@ class Model(Strategy):
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
             return float(self._settings[reach[int(np.argmax(choice))]])
         if kept_w is not None:
-            return self._again(kept_w, *errors)
+            return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         top_w = self._candidates[-1]
         return top_w if self.metric.max_slowdown is None and not self.tried(top_w) else None
@@ -175,16 +175,14 @@ class Model(Strategy):
         power = min(one.power_rel_stderr for one in seen)
         return min(power, _TRIAL_ERROR), min(_TRIAL_ERROR, *(one.period_rel_stderr for one in seen))
 
-    def _again(self, kept_w: float, power_error: float, time_error: float) -> float | None:
-        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little,
-        the error of the one kept considered."""
+    def _again(self, power_error: float, time_error: float) -> float | None:
+        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""
         settings = [finding.setting for finding in self._keepable() if not self.failures[finding.setting]]
         if len(settings) < 2:
             return None
         gain = self._costs.gain_again([self._places[setting] for setting in settings], power_error, time_error)
         best = int(np.argmax(gain))
-        least = max(_LEAST_AGAIN, _WORTH_AGAIN * self.findings[kept_w].stderr)
-        return settings[best] if gain[best] > least else None
+        return settings[best] if gain[best] > _LEAST_AGAIN else None
 
     def _doubtful(self) -> float | None:
         """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""
