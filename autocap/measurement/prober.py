@@ -156,6 +156,7 @@ class Prober:
             target_stderr=config.target_stderr,
             limit_s=config.trial_s,
             min_batches=config.min_batches,
+            covers_s=sensor.covers_s,
         )
         self._metric, self._update_s = config.metric, sensor.update_s
         # Whatever is held against a limit on slowdown is held against the baseline.
