@@ -45,8 +45,9 @@ def test_every_card_has_a_row_and_what_is_not_known_its_reason(run: Path, capsys
     of_v100 = next(line for line in out.splitlines() if line.startswith("V100 SXM2"))
     assert of_v100.count("–") == 3
     assert "not known of" in out
-    assert "B200" in out
-    assert "no published times are of cards like it" in out
+    assert "H100 SXM" in out
+    assert "no published curves are of cards like it" in out
+    assert "how low limits can be set is not known of" in out
     assert "best by eds, k = 2" in out
 
 
@@ -118,14 +119,14 @@ def test_a_metric_with_prices_is_refused_unless_another_is_given(tmp_path: Path,
     priced = record(tmp_path / "run", metric=Metric(name="cost", energy_price=0.3, hour_price=0.1))
     status, _, err = said(capsys, priced, "--to", "A40")
     assert status == 2
-    assert "needs prices of other cards; give --metric" in err
+    assert "with a price of its card's hours, and other cards' are not known; give --metric" in err
     assert said(capsys, priced, "--to", "A40", "--metric", "edp")[0] == 0
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--to", "H300"), "nothing is known of such a card"),
+        (("--to", "H300"), "nothing can be said of such a card"),
         (("--to", "A40", "--metric", "cost"), "--metric cost cannot be predicted"),
         (("--to", "A40", "--metric", "eds", "--k", "0.5"), "EDS needs a finite k above 1"),
         (("--to", "A40", "--cap", "nan"), "is no cap"),
