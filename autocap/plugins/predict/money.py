@@ -1,6 +1,5 @@
 """What an iteration costs on a card: its energy, and the card's hours where these have a price."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -39,14 +38,13 @@ def _cost(one: Outlook, prices: Prices, count: int) -> Value:
     if prices.energy is None and hour is None:
         return Value(unknown="no price is known; pass --energy-price")
     parts = [(one.energy_j, (prices.energy or 0.0) / _J_PER_KWH), (one.period_s, (hour or 0.0) / _S_PER_HOUR * count)]
-    value = widened = 0.0
+    value = low = high = 0.0
     for part, price in parts:
         if price:
-            if part.value is None or part.high is None:
+            if part.value is None or part.low is None or part.high is None:
                 return Value(unknown=part.unknown)
             value += part.value * price
-            widened += part.value * price * math.log(part.high / part.value)
-    if not value:
-        return Value(value=0.0, low=0.0, high=0.0)
-    # Time is in both, so that their errors go together: at most they add up.
-    return Value(value=value, low=value * math.exp(-widened / value), high=value * math.exp(widened / value))
+            # Time is in both, so that their errors go together: at most they add up. A price may be below 0.
+            least, most = sorted((part.low * price, part.high * price))
+            low, high = low + least, high + most
+    return Value(value=value, low=low, high=high)

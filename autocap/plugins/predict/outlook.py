@@ -180,6 +180,7 @@ def _best(
     log_power, log_time = rule.at(curve, caps_w / default_w)
     energy, time = np.exp(log_power + log_time), np.exp(log_time)
     place = int(np.argmin(cost(metric, energy, time)))
+    error *= math.sqrt(2)  # of two measurements
     far = 0.0 if here else float(rule.reach(caps_w[place : place + 1] / default_w)[0])
     return Best(
         cap_w=float(caps_w[place]),

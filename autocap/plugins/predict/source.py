@@ -170,7 +170,7 @@ def _measured(
         min_w=first.min_w,
         period_s=None if baseline.is_relative else baseline.period_s,
         power_w=power_w,
-        error=max(baseline.period_rel_stderr, baseline.energy_rel_stderr),
+        error=max(max(one.period_rel_stderr, one.energy_rel_stderr) for one in (baseline, *(one for one, _ in trials))),
         curve=_curve(first.default_w, power_w / first.default_w, trials),
         metric=metric,
         emulated=emulated,
