@@ -378,5 +378,5 @@ class Baseline:
         if doubt is not None:
             self._context.warn(doubt)
         self._context.announce(events.BaselineMeasured(t_s=self._context.now_s, measurement=baseline))
-        self._prober.expect(baseline.period_s)
+        self._prober.expect(baseline.period_s, self._progress.kind)
         return FirstBaselineEnded()

@@ -24,6 +24,7 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.tuning import TUNING
 from autocap.measurement.window import Window
+from autocap.progress import COUNTED
 from autocap.records import Cost, Measurement, SensorInfo
 
 
@@ -158,7 +159,7 @@ class Prober:
             min_batches=config.min_batches,
             covers_s=sensor.covers_s,
         )
-        self._metric, self._update_s = config.metric, sensor.update_s
+        self._metric, self._update_s, self._edge_s = config.metric, sensor.update_s, 0.0
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else TUNING.baseline_error_share
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
@@ -179,8 +180,10 @@ class Prober:
         """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting
 
-    def expect(self, iteration_s: float | None) -> None:
-        """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing."""
+    def expect(self, iteration_s: float | None, counted_by: str) -> None:
+        """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing.
+        counted_by: a kind of progress; where a period begins and ends is known to an update of the sensor."""
+        self._edge_s = 0.0 if counted_by in COUNTED else self._update_s
         if iteration_s is not None:
             self.rules = replace(self.rules, iteration_s=iteration_s)
 
@@ -270,9 +273,8 @@ class Prober:
         self.rules = replace(self.rules, least_s=least_s)
 
     def _scatter(self, window: Measurement) -> float:
-        """Of an iteration's time, relative, as far as the window's error tells, beyond what an update of the sensor at
-        each end explains: where a period begins and ends is known no better."""
-        beyond = window.period_rel_stderr**2 - (2 * self._update_s / window.duration_s) ** 2
+        """Of an iteration's time, relative, as far as the window's error tells, beyond what its ends explain."""
+        beyond = window.period_rel_stderr**2 - (2 * self._edge_s / window.duration_s) ** 2
         return math.sqrt(max(0.0, beyond) * window.iterations)
 
     def begin_anew(self) -> None:

@@ -191,7 +191,7 @@ class Tuning:
         3, "distances", "between windows that tell how far a machine wanders", "scenarios --noisy"
     )
     wander_rough_scatter: float = threshold(
-        0.04,
+        0.05,
         "of an iteration's time",
         "that iterations scatter by, as far as a rough window's error tells, where others may use the machine",
         "scenarios --noisy",
