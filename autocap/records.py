@@ -102,6 +102,11 @@ class SensorInfo:
         positive = self.update_s > 0 and (self.counter_s is None or self.counter_s > 0)
         _require(positive and self.window_s >= 0 and self.settle_s >= 0, f"impossible sensor: {self}")
 
+    @property
+    def covers_s(self) -> float:
+        """Of the time before it, each reading surely covers, seconds; an update where nobody has measured that."""
+        return self.window_s if self.window_known else self.update_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

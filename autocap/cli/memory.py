@@ -87,10 +87,7 @@ class Memory:
             raise UsageError(f"a key is missing; `autocap memory list` shows them: autocap memory {args.action} KEY")
         if not wants_key and args.key is not None:
             raise UsageError(f"`autocap memory {args.action}` takes no key; write `autocap memory show {args.key}`")
-        place = default_place(None)
-        if place is None:
-            raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
-        store = MemoryStore(place)
+        store = own_store()
         if of_cards:
             if args.action == "import":
                 _take_in(Path(args.key), store, as_json=as_json)
@@ -102,7 +99,7 @@ class Memory:
             return 0
         entries = store.entries()
         if wants_key:
-            entries = [_one(args.key, entries)]
+            entries = [entry_of(args.key, entries)]
         if args.action == "forget":
             store.forget(entries[0].key)
             _forgotten(1, as_json)
@@ -111,10 +108,23 @@ class Memory:
         return 0
 
 
-def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
+def own_store() -> MemoryStore:
+    """What the user's runs have shown. Raises MemoryUnavailable for who has no home."""
+    place = default_place(None)
+    if place is None:
+        raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
+    return MemoryStore(place)
+
+
+def is_key(prefix: str) -> bool:
+    """Whether it can be a key, or the beginning of one."""
+    return re.fullmatch(rf"[0-9a-fA-F]{{{_LEAST_DIGITS},{KEY_DIGITS}}}", prefix) is not None
+
+
+def entry_of(prefix: str, entries: Sequence[Entry]) -> Entry:
     """The entry whose key begins so. Raises UsageError for what can be no key, MemoryUnavailable where it stands for
     none or several."""
-    if not re.fullmatch(rf"[0-9a-fA-F]{{{_LEAST_DIGITS},{KEY_DIGITS}}}", prefix):
+    if not is_key(prefix):
         raise UsageError(f"{shown(prefix)} is no key; give {_LEAST_DIGITS} to {KEY_DIGITS} hexadecimal digits of one")
     found = [entry for entry in entries if entry.key.startswith(prefix.lower())]
     if not found:

@@ -434,7 +434,7 @@ class Controller:
         match self._phase:
             case Waiting() as waiting:
                 steady = waiting.window
-                self._prober.expect(waiting.iteration_s)
+                self._prober.expect(waiting.iteration_s, self._progress.kind)
                 self._intake.totals.open()
             case Exploring(exploration=exploration) | Holding(exploration=exploration) if why is not None:
                 exploration.abandon(why)
@@ -456,7 +456,7 @@ class Controller:
             factory.set_up(self._baseline.measured)
         baseline = factory.search.first
         if rough:
-            self._prober.expect(baseline.period_s)
+            self._prober.expect(baseline.period_s, self._progress.kind)
             self._intake.totals.open()
             context.enter(State.BASELINE)
             context.announce(events.BaselineMeasured(t_s=context.now_s, measurement=baseline, rough=True))

@@ -53,7 +53,10 @@ class FirstLook:
             self._window = None
             return None
         if self._window is None:
-            self._window, self._from_s = Window(self._settings), metered.t_s + self._sensor.window_s
+            self._window, self._from_s = (
+                Window(self._settings, self._sensor.covers_s),
+                metered.t_s + self._sensor.window_s,
+            )
         self._window.add(metered, [mark for mark in metered.marks if mark.t_s >= self._from_s])
         if not metered.marks or kind == "speed":
             return None
@@ -375,5 +378,5 @@ class Baseline:
         if doubt is not None:
             self._context.warn(doubt)
         self._context.announce(events.BaselineMeasured(t_s=self._context.now_s, measurement=baseline))
-        self._prober.expect(baseline.period_s)
+        self._prober.expect(baseline.period_s, self._progress.kind)
         return FirstBaselineEnded()

@@ -59,9 +59,12 @@ class BackgroundCall(Generic[_R]):
         self._wanted.set()
 
     def _work_on(self) -> None:
-        while self._wanted.wait() and self._work is not None:
-            self._wanted.clear()
-            self._do(self._work)
+        while self._wanted.wait():
+            self._wanted.clear()  # before it is looked at what is wanted: an end that comes meanwhile is not missed
+            work = self._work
+            if work is None:
+                return
+            self._do(work)
 
     def _do(self, work: Callable[[], _R]) -> None:
         try:

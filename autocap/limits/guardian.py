@@ -111,6 +111,7 @@ class Guardian(LimitGuard):
                 found = self._found(uuid)
                 self._guarded.append(GuardedLimit(self._limits, journal, found, self._tell, self._clock))
             self.original_w = tuple(one.original_w for one in self._guarded)
+            stack.callback(self._looks.end)
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)

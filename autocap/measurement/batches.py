@@ -57,8 +57,10 @@ def cut(iterations: Floats, batches: int) -> NDArray[np.intp]:
     return np.unique(np.searchsorted(iterations, wanted - 1e-9))
 
 
-def batch_errors(t_s: Floats, energy_j: Floats, iterations: Floats, min_batches: int = MIN_BATCHES) -> BatchErrors:
-    """Errors of energy and time per iteration, from batch means.
+def batch_errors(
+    t_s: Floats, energy_j: Floats, iterations: Floats, min_batches: int = MIN_BATCHES, unseen: float = 0.0
+) -> BatchErrors:
+    """Errors of energy and time per iteration, from batch means. unseen: a relative error of the power besides.
 
     t_s, energy_j, iterations: at each mark, shape (marks,), cumulative; they must make two batches at least. Batches of
     equal iteration counts are formed at two lengths, and the larger error is taken: short batches alone understate
@@ -67,7 +69,7 @@ def batch_errors(t_s: Floats, energy_j: Floats, iterations: Floats, min_batches:
     fewest = _covariance(t_s, energy_j, iterations, min_batches)
     twice = _covariance(t_s, energy_j, iterations, 2 * min_batches) if t_s.size > 2 * min_batches else fewest
     covariance = max(fewest, twice, key=lambda matrix: float(np.trace(matrix)))
-    return BatchErrors.of(float(covariance[0, 0]), float(covariance[1, 1]), float(covariance[0, 1]))
+    return BatchErrors.of(float(covariance[0, 0]), float(covariance[1, 1]) + unseen**2, float(covariance[0, 1]))
 
 
 def _covariance(t_s: Floats, energy_j: Floats, iterations: Floats, batches: int) -> Floats:

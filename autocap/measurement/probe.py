@@ -26,6 +26,7 @@ class ProbeRules:
     slower.
     iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
     that nothing could be measured, the probe goes on until it can be.
+    covers_s: of the time before it, each reading of power, seconds.
     """
 
     settle_s: float
@@ -40,6 +41,7 @@ class ProbeRules:
     patience_s: float = math.inf
     coarse_stderr: float = 0.0
     pace_s: float = math.inf
+    covers_s: float = math.inf
 
     def target(self, elapsed_s: float) -> float:
         """The relative error of the cost that does after so many seconds."""
@@ -142,7 +144,7 @@ class Probe:
         self._gap_s = 0.0
         if not self._settled and self._has_settled(metered, self._start_s):
             self._settled = True
-            self._window = self._window or Window(self.settings)
+            self._window = self._window or Window(self.settings, self._rules.covers_s)
         if self._window is not None and not self._settled:
             self._window.leave_out(metered)
         elif self._window is not None:
@@ -266,7 +268,7 @@ class Probe:
         if elapsed_s < self._rules.longest_s:
             self._stretched = True
             return None
-        needed, window = self._rules.min_batches, self._window or Window(self.settings)
+        needed, window = self._rules.min_batches, self._window or Window(self.settings, self._rules.covers_s)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
         longest_s = round(self._rules.longest_s, 1)
         reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"

@@ -24,6 +24,7 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.tuning import TUNING
 from autocap.measurement.window import Window
+from autocap.progress import COUNTED
 from autocap.records import Cost, Measurement, SensorInfo
 
 
@@ -156,8 +157,9 @@ class Prober:
             target_stderr=config.target_stderr,
             limit_s=config.trial_s,
             min_batches=config.min_batches,
+            covers_s=sensor.covers_s,
         )
-        self._metric = config.metric
+        self._metric, self._update_s, self._edge_s = config.metric, sensor.update_s, 0.0
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else TUNING.baseline_error_share
         self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
@@ -178,8 +180,10 @@ class Prober:
         """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting
 
-    def expect(self, iteration_s: float | None) -> None:
-        """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing."""
+    def expect(self, iteration_s: float | None, counted_by: str) -> None:
+        """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing.
+        counted_by: a kind of progress; where a period begins and ends is known to an update of the sensor."""
+        self._edge_s = 0.0 if counted_by in COUNTED else self._update_s
         if iteration_s is not None:
             self.rules = replace(self.rules, iteration_s=iteration_s)
 
@@ -262,12 +266,16 @@ class Prober:
         work, as far as its limit allows."""
         if result.measurement is not None and self._seen is not None:
             self._wander.add(self._seen)
-            is_rough = result.is_rough and result.measurement.period_rel_stderr > TUNING.wander_rough_error
-            self._windows[is_rough] += 1
+            self._windows[result.is_rough and self._scatter(result.measurement) > TUNING.wander_rough_scatter] += 1
         if self._probe is not None:
             self._wander.disturbed(self._probe.burst_s)
         least_s = max(TUNING.window_least_s, min(TUNING.window_bursts * self._wander.burst_s, self.rules.limit_s / 2))
         self.rules = replace(self.rules, least_s=least_s)
+
+    def _scatter(self, window: Measurement) -> float:
+        """Of an iteration's time, relative, as far as the window's error tells, beyond what its ends explain."""
+        beyond = window.period_rel_stderr**2 - (2 * self._edge_s / window.duration_s) ** 2
+        return math.sqrt(max(0.0, beyond) * window.iterations)
 
     def begin_anew(self) -> None:
         """The job has changed, so that nothing is a repeat of what was measured before."""

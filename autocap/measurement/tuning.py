@@ -190,11 +190,11 @@ class Tuning:
     wander_fewest: int = threshold(
         3, "distances", "between windows that tell how far a machine wanders", "scenarios --noisy"
     )
-    wander_rough_error: float = threshold(
-        0.015,
-        "relative error",
-        "of a window's time, beyond which it may be that others use the machine",
-        "tables --spent",
+    wander_rough_scatter: float = threshold(
+        0.05,
+        "of an iteration's time",
+        "that iterations scatter by, as far as a rough window's error tells, where others may use the machine",
+        "scenarios --noisy",
     )
     wander_rough_windows: int = threshold(
         2, "windows", "that are rough where a machine wanders: one may be a changed job", "scenarios --noisy"

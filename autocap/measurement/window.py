@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autocap.measurement.batches import MIN_BATCHES, Clocks, batch_errors, cut
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered, far_longer
+from autocap.measurement.phases import Phases
 from autocap.measurement.tuning import TUNING
 from autocap.progress import Mark
 from autocap.records import Measurement
@@ -85,11 +86,13 @@ def _scatter(log: Floats) -> float:
 class Window:
     """Collects what is measured at one cap; `measure` gives the Measurement so far.
 
-    settings: the cap per device while the window lasts.
+    settings: the cap per device while the window lasts. covers_s: of the time before it, each reading of power; all
+    unless given.
     """
 
-    def __init__(self, settings: tuple[float, ...]) -> None:
+    def __init__(self, settings: tuple[float, ...], covers_s: float = math.inf) -> None:
         self.settings = settings
+        self._phases = Phases(covers_s)
         self.broken: str | None = None
         self._energy: Joules | None = None  # since the first sample
         self._energy_t: list[float] = []
@@ -161,6 +164,8 @@ class Window:
             self._energy_t.append(metered.t_s)
             self._energy_j.append(self._energy.total)
             self._gpu_j.append(self._energy.gpus)
+        if metered.gained.held:
+            self._phases.add(metered.sample.readings, metered.gained.held)
 
     def marks(self) -> tuple[Floats, Floats]:
         """Times (seconds) and iteration counts of the marks, each of shape (marks,)."""
@@ -180,6 +185,7 @@ class Window:
         self._energy_t, self._energy_j = self._energy_t[first:], self._energy_j[first:]
         self._gpu_j = self._gpu_j[first:]
         self._clocks.trim(start_s)
+        self._phases.trim(start_s)
 
     def drifts(self) -> bool:
         """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
@@ -228,6 +234,7 @@ class Window:
         """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out."""
         t, n = (marks[: self._known] for marks in self.marks())
         start_s, end_s = float(t[0]), float(t[-1])
+        unseen_w = self._phases.unseen_w(t, n)
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
         whole_s = t[-1] if t.size else 0.0
         (t, e, n), self.burst_s = _undisturbed(t, e, n, min_batches)
@@ -236,7 +243,7 @@ class Window:
             return None
         if len(cut(n, min_batches)) - 1 < max(2, min_batches // 2):  # nearly all lies between two marks: no error shows
             return None
-        errors = batch_errors(t, e, n, min_batches)
+        errors = batch_errors(t, e, n, min_batches, unseen_w * float((t[-1] - t[0]) / (e[-1] - e[0])))
         iterations = float(n[-1] - n[0])
         duration_s = float(t[-1] - t[0])
         no, yes = self._binding

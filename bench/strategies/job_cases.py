@@ -46,14 +46,8 @@ def run(case: JobCase) -> Searched:
     default_w = profile.cap_range.default_w
     iterations = max(case.iterations, round(_SHORTEST_S / profile.time_s(default_w)))
     job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
-    sensor = for_gpu(profile.gpu_name)
-
-    def tuned(seed: int, earlier: WarmStartData = NOTHING) -> Outcome:
-        progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
-        config = TuneConfig(metric=metric)
-        return tune(job, config, case.strategy, seed=seed, progress=progress, earlier=earlier)
-
-    outcome = tuned(case.seed, _remembered(tuned(case.seed + _ANOTHER)) if case.remembers else NOTHING)
+    again = run_again if case.remembers else tuned
+    outcome = again(job, TuneConfig(metric=metric), case.strategy, case.seed, case.progress)
     decided = outcome.decided
     drive = Drive(
         grid=outcome.grid,
@@ -78,15 +72,25 @@ def run(case: JobCase) -> Searched:
     return Searched(row=row, drive=drive)
 
 
+def tuned(
+    job: SimulatedJob, config: TuneConfig, strategy: str, seed: int, progress: str, earlier: WarmStartData = NOTHING
+) -> Outcome:
+    """Tune a job whose iterations are found by `progress`: steps or period."""
+    by = PeriodProgress(for_gpu(job.profile.gpu_name).info()) if progress == "period" else StepProgress()
+    return tune(job, config, strategy, seed=seed, progress=by, earlier=earlier)
+
+
+def run_again(job: SimulatedJob, config: TuneConfig, strategy: str, seed: int, progress: str) -> Outcome:
+    """The second run of the job, with what an earlier one of another seed left in the memory."""
+    curve = curve_of(tuned(job, config, strategy, seed + _ANOTHER, progress).log.events)
+    earlier = NOTHING if curve is None else WarmStartData(curves=(curve,))
+    return tuned(job, config, strategy, seed, progress, earlier)
+
+
 def _state(decided: events.Decided | None) -> str:
     if decided is None or decided.cut_short:
         return "unfinished"
     return "confirmed" if decided.confirmed else "original kept"
-
-
-def _remembered(outcome: Outcome) -> WarmStartData:
-    curve = curve_of(outcome.log.events)
-    return NOTHING if curve is None else WarmStartData(curves=(curve,))
 
 
 def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iterations: int, best: float) -> float:

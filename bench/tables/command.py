@@ -156,14 +156,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--spent", action="store_true", help="what tuned jobs spend, and on what")
     parser.add_argument("--metric", default="energy", help="of these: energy, edp, eds or eds_1.5 (default: energy)")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help=f"of each, uncapped (default: {_SECONDS:g})")
+    parser.add_argument("--progress", choices=("steps", "period"), default="steps", help="of each (default: steps)")
+    parser.add_argument("--remembered", action="store_true", help="the second run of each: one came before")
     parser.add_argument("--seeds", type=int, default=_SEEDS, help=f"jobs of each (default: {_SEEDS})")
     args = parser.parse_args(argv)
     if args.spent:
         begin_s = time.monotonic()
-        for line in spent.lines(spent.every(metric_named(args.metric, 2.0), args.seconds, args.jitter, args.seeds)):
+        jobs = spent.Jobs(
+            metric=metric_named(args.metric, 2.0),
+            seconds=args.seconds,
+            jitter=args.jitter,
+            progress=args.progress,
+            remembers=args.remembered,
+        )
+        for line in spent.lines(spent.every(jobs, args.seeds)):
             print(line)
-        print(f"\n{args.metric}, jobs of {args.seconds:g} s, jitter {100 * args.jitter:g} %, "
-              f"{time.monotonic() - begin_s:.0f} s")  # fmt: skip
+        which = f"by {args.progress}, {'second runs of ' * args.remembered}jobs of {args.seconds:g} s"
+        print(f"\n{args.metric}, {which}, jitter {100 * args.jitter:g} %, {time.monotonic() - begin_s:.0f} s")
         return 0
     tables = read_tables(args.tables)
     if args.networks is not None:

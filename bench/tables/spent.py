@@ -14,11 +14,12 @@ import numpy as np
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.devices.model import profile_names, profiles
+from autocap.devices.model import profiles
 from autocap.metrics import Metric
 from autocap.testing.simulated.job import SimulatedJob
 from bench.common import markdown, played
-from bench.simulation.jobs import Outcome, exact, true_costs, tune
+from bench.simulation.jobs import Outcome, exact, true_costs
+from bench.strategies import job_cases
 
 PARTS = ("waiting", "baseline", "trials", "confirmation", "kept cap")
 _STEP = 1e-5  # of ln energy and ln time, for the slopes of the metric
@@ -66,13 +67,27 @@ def _part(state: events.State, tries: bool, *, is_default: bool) -> str:
     return "confirmation" if state is events.State.CONFIRMING else "trials"
 
 
-def spend(name: str, metric: Metric, seconds: float, jitter: float, seed: int) -> Spent:
-    """Tune one job of a profile that takes so many seconds at the default limit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """Which jobs. seconds: each takes at the default limit. jitter: of an iteration's time. progress: how iterations
+    are found, steps or period. remembers: whether an earlier run of the job is in the memory."""
+
+    metric: Metric
+    seconds: float
+    jitter: float
+    progress: str
+    remembers: bool
+
+
+def spend(name: str, jobs: Jobs, seed: int) -> Spent:
+    """Tune one job of a profile."""
+    metric = jobs.metric
     profile = profiles.load(name)
     default_w = profile.cap_range.default_w
-    iterations = round(seconds / float(profile.time_s(default_w)))
-    job = SimulatedJob(profile=profile, jitter=jitter, iterations=iterations)
-    outcome = tune(job, TuneConfig(metric=metric), "model", seed=seed)
+    iterations = round(jobs.seconds / float(profile.time_s(default_w)))
+    job = SimulatedJob(profile=profile, jitter=jobs.jitter, iterations=iterations)
+    run = job_cases.run_again if jobs.remembers else job_cases.tuned
+    outcome = run(job, TuneConfig(metric=metric), "model", seed, jobs.progress)
     costs = true_costs(profile, metric, outcome.grid, default_w)
     base, best = exact(profile, default_w), exact(profile, outcome.grid[int(np.argmin(costs))])
 
@@ -100,10 +115,10 @@ def spend(name: str, metric: Metric, seconds: float, jitter: float, seed: int) -
     )
 
 
-def every(metric: Metric, seconds: float, jitter: float, seeds: int) -> list[Spent]:
-    """Of all profiles, with so many seeds each."""
-    jobs = [partial(spend, name, metric, seconds, jitter, seed) for name in profile_names() for seed in range(seeds)]
-    return list(played(_call, jobs, 2))
+def every(jobs: Jobs, seeds: int) -> list[Spent]:
+    """Of all profiles whose iterations can be found so, with so many seeds each."""
+    each = [partial(spend, name, jobs, seed) for name in job_cases.curves(jobs.progress) for seed in range(seeds)]
+    return list(played(_call, each, 2))
 
 
 def _call(job: "partial[Spent]") -> Spent:

@@ -39,16 +39,17 @@ from autocap.strategies.options import Needs, Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
-_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
-_WORTH = 1 / 6  # of a trial's error: what a trial must be expected to gain
+_PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
+_WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
-_KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 10, 2e-4  # the same beside the best cap of a job that may have a knee
-_WORTH_AGAIN, _LEAST_AGAIN = 1 / 20, 3e-4  # what a further trial of a measured cap must: it loses next to nothing
+_AKIN_WORTH = 0.7  # how much more that is of a job that is like others on the card, of which much is known before
+_KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 15, 1e-4  # the same beside the best cap of a job that may have a knee
+_LEAST_AGAIN = 2e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
 _MUCH_WORSE, _RISK = 0.15, 0.19  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.57
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
-_PAST_ERROR = 0.01  # of a measurement in another run, relative
+_PAST_ERROR = 0.005  # of a measurement in another run, relative
 _PAST_LEVEL = 1
 _TRIAL_ERROR = 0.01  # the largest
 _SURPRISE = 3.0  # standard deviations between a trial and what was expected of it
@@ -65,7 +66,7 @@ class Model(Strategy):
             name="gain",
             kind=float,
             default=0.0,
-            meaning="percent; stop when no cap is expected to gain more, or more than a sixth of a trial's error",
+            meaning="percent; stop when no cap is expected to gain more, or more than a seventh of a trial's error",
             minimum=0.0,
         ),
     )
@@ -164,7 +165,7 @@ class Model(Strategy):
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
             return float(self._settings[reach[int(np.argmax(choice))]])
         if kept_w is not None:
-            return self._again(kept_w, *errors)
+            return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         top_w = self._candidates[-1]
         return top_w if self.metric.max_slowdown is None and not self.tried(top_w) else None
@@ -175,16 +176,14 @@ class Model(Strategy):
         power = min(one.power_rel_stderr for one in seen)
         return min(power, _TRIAL_ERROR), min(_TRIAL_ERROR, *(one.period_rel_stderr for one in seen))
 
-    def _again(self, kept_w: float, power_error: float, time_error: float) -> float | None:
-        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little,
-        the error of the one kept considered."""
+    def _again(self, power_error: float, time_error: float) -> float | None:
+        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""
         settings = [finding.setting for finding in self._keepable() if not self.failures[finding.setting]]
         if len(settings) < 2:
             return None
         gain = self._costs.gain_again([self._places[setting] for setting in settings], power_error, time_error)
         best = int(np.argmax(gain))
-        least = max(_LEAST_AGAIN, _WORTH_AGAIN * self.findings[kept_w].stderr)
-        return settings[best] if gain[best] > least else None
+        return settings[best] if gain[best] > _LEAST_AGAIN else None
 
     def _doubtful(self) -> float | None:
         """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""
@@ -230,12 +229,12 @@ class Model(Strategy):
 
     def _worth_a_trial(self, kept_w: float | None, of: Sequence[int]) -> Floats:
         """What a trial of some places must be expected to gain: little beside the cap kept, if there may be a knee, and
-        up to twice as much of a job that is like others on the card, of which much is known before."""
+        more of a job that is like others on the card."""
         wanted = self._number("gain") / 100
         if kept_w is None:
             return np.full(len(of), max(wanted, _LEAST_GAIN))
         error = self.findings[kept_w].stderr
-        usual = max(wanted, _WORTH * error, _LEAST_GAIN) * (1 + self._belief.share_of(AKIN))
+        usual = max(wanted, _WORTH * error, _LEAST_GAIN) * (1 + _AKIN_WORTH * self._belief.share_of(AKIN))
         if self._belief.share_of(BENT, STRANGE) < _KNEE:
             return np.full(len(of), usual)
         between = np.abs(

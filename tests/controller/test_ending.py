@@ -109,8 +109,9 @@ def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed() -> N
 @pytest.mark.slow
 def test_where_the_end_is_known_trials_leave_time_for_a_confirmation() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.1)
-    known = tune(job, EDS, "model", earlier=before(240))
+    known, unknown = (tune(job, EDS, "model", earlier=earlier) for earlier in (before(240), WarmStartData()))
     assert [one.confirmed for one in announced(known, events.Decided)] == [True]
+    assert [one.confirmed for one in announced(unknown, events.Decided)] == [False]
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
     refined = announced(outcome, events.BaselineRefined)[0]
     true_j = job.profile.default_time_s * float(job.profile.power_w(260.0))
     assert rough.measurement.energy_per_iteration_j < 0.93 * refined.measurement.energy_per_iteration_j
-    assert at_top_s(outcome) < 35.0
+    assert at_top_s(outcome) < 15.0
     error_j = refined.measurement.energy_rel_stderr * true_j
     assert abs(refined.measurement.energy_per_iteration_j - true_j) < 2 * error_j
 

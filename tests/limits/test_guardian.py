@@ -381,6 +381,16 @@ def test_limits_are_put_back_while_one_is_being_set_and_that_one_once_its_driver
         assert limit_w(two_gpus[0]) == 200.0
 
 
+def test_a_guardian_that_has_looked_at_its_devices_leaves_no_thread(state_dir: Path, two_gpus) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        with unwatched(state_dir, *two_gpus) as guardian:
+            guardian.set_caps([200.0, 190.0])
+            guardian.beat()
+            assert threading.active_count() > before, "what the devices make of it is looked at aside"
+    eventually(lambda: threading.active_count() == before, 5.0)
+
+
 class PutBack(Unwatched):
     """Tells once what it did."""
 

@@ -183,11 +183,33 @@ def test_windows_are_short_while_a_job_is_young_and_shorter_where_they_are_mostl
     for jitter in (0.0, 0.3, 0.3):
         assert prober.paced(80.0).pace_s == at_first_s, "a single rough window may be a job that changed in its middle"
         rules = replace(prober.rules, target_stderr=1e-9 if jitter else 1.0, pace_s=5.0)
-        prober.start((200.0,), lambda found: metric.cost(found, near(0.2)), rules)
-        meter, t_s, count, result = Meter(), 0.0, 0, None
-        while result is None:
-            result = prober.add(at(meter, t_s, 200.0, count))
-            t_s, count = t_s + 0.2 * float(jittered(1, jitter)[0]), count + 1
-        assert result.is_rough == bool(jitter)
+        is_rough, t_s = window_of(prober, metric, rules, 0.2, jitter)
+        assert is_rough == bool(jitter)
         assert t_s < 8
     assert prober.paced(80.0).pace_s == then_s
+
+
+@pytest.mark.parametrize(("iteration_s", "jitter", "wanders"), [(1.0, 0.025, False), (0.2, 0.3, True)])
+def test_a_window_of_few_iterations_that_hardly_scatter_is_rough_but_shows_no_other_work(
+    iteration_s: float, jitter: float, wanders: bool
+) -> None:
+    metric = Metric(name="energy")
+    prober = Prober(TuneConfig(metric=metric), SensorInfo(update_s=0.02, window_s=0.02, settle_s=1.0))
+    rough = [
+        window_of(prober, metric, replace(prober.rules, target_stderr=1e-9, pace_s=8.0), iteration_s, jitter)[0]
+        for _ in range(8)
+    ]
+    assert sum(rough) >= 4
+    assert prober.may_wander == wanders
+
+
+def window_of(
+    prober: Prober, metric: Metric, rules: ProbeRules, iteration_s: float, jitter: float
+) -> tuple[bool, float]:
+    """Whether one at 200 W ends roughly, and when."""
+    prober.start((200.0,), lambda found: metric.cost(found, near(iteration_s)), rules)
+    meter, t_s, count, result = Meter(), 0.0, 0, None
+    while result is None:
+        result = prober.add(at(meter, t_s, 200.0, count))
+        t_s, count = t_s + iteration_s * float(jittered(1, jitter)[0]), count + 1
+    return result.is_rough, t_s

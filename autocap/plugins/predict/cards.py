@@ -1,4 +1,4 @@
-"""What makers publish of cards: `cards.json` names its sources. What is not there is not known."""
+"""What makers publish of cards: `cards.json` names the sources of each. What is not there is not known."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autocap.errors import UsageError
 from autocap.text import did_you_mean
+from autocap.wire.codec import decode
 
 _REST = r"(-\d+GB)?( Generation)?( \(emulated\))?"  # what may stand behind a name
 _DATA = Path(__file__).with_name("cards.json")
@@ -18,27 +19,26 @@ class Card:
     """One model of card.
 
     names: how its driver calls it, without its maker. default_w, min_w: its default power limit and the lowest
-    that can be set, watts; boards of other makers may differ. bandwidth_gb_s: of its memory. fp32_tflops,
-    matrix32_tflops, tensor16_tflops: dense rates of plain 32-bit arithmetic, of the fastest units that take 32-bit
-    matrices (TF32 where there is such), and of 16-bit matrices summed up in 32 bits. `None` is not known.
+    that can be set, watts, `None` where that is not known; boards of other makers may differ. bandwidth_gb_s: of its
+    memory. matrix32_tflops, tensor16_tflops: dense rates of the fastest units that take 32-bit matrices (TF32 where
+    there is such), and of 16-bit matrices summed up in 32 bits.
     """
 
     model: str
     names: tuple[str, ...]
-    year: int
+    architecture: str
     default_w: float
     min_w: float | None
     bandwidth_gb_s: float
-    fp32_tflops: float | None
     matrix32_tflops: float
     tensor16_tflops: float
+    sources: tuple[str, ...]
 
 
 @cache
 def cards() -> tuple[Card, ...]:
     """All that are known, the oldest first."""
-    rows = json.loads(_DATA.read_text())["cards"]
-    return tuple(sorted((Card(**{**row, "names": tuple(row["names"])}) for row in rows), key=lambda card: card.year))
+    return tuple(decode(Card, row, strict=True) for row in json.loads(_DATA.read_text())["cards"])
 
 
 def card_of(name: str) -> Card | None:
@@ -58,7 +58,7 @@ def chosen(text: str) -> tuple[Card, ...]:
     found = next((card for card in cards() if card.model.lower() == text.lower()), card_of(text))
     if found is None:
         raise UsageError(
-            f"--to {text}: nothing is known of such a card, neither its limits nor its memory bandwidth and arithmetic "
-            f"rates{did_you_mean(text, models)}; choose all, {', '.join(models)}"
+            f"--to {text}: nothing can be said of such a card, as no published measurements of its like are at hand"
+            f"{did_you_mean(text, models)}; choose all, {', '.join(models)}"
         )
     return (found,)

@@ -1,10 +1,13 @@
 """`autocap predict`."""
 
 import argparse
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autocap.cli.completion import offer
+from autocap.cli.memory import entry_of, is_key, own_store
+from autocap.cli.options import rates_of
 from autocap.cli.session import be_the_user
 from autocap.config import values
 from autocap.errors import UsageError
@@ -13,23 +16,27 @@ from autocap.metrics import DEFAULT_K, Metric
 from autocap.text import did_you_mean, note, put_json
 
 if TYPE_CHECKING:
+    from autocap.plugins.predict.money import Prices
     from autocap.plugins.predict.source import Measured
 
 _METRICS = ("energy", "edp", "ed2p", "eds")
 
 
 class Predict:
-    """Say what to expect of a measured job on other cards, or at another cap: time, power and energy per iteration and
-    the best cap, each with an error that holds in nine of ten cases, or that it is not known.
+    """Say what to expect of a measured job on other cards, or at another cap: time, power, energy and cost per
+    iteration and the best cap, each with an error that holds in nine of ten cases, or that it is not known.
 
-    RUN_DIR is a run or a sweep with a baseline at the default limit and some lower caps. Nothing is measured or set.
+    RUN_DIR is a run or a sweep with a baseline at the default limit and some lower caps; JOB one that is remembered,
+    by its key as `autocap memory` lists it. Nothing is measured or set.
     """
 
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap predict RUN_DIR --to CARD|all [options]"
-        parser.add_argument("directory", metavar="RUN_DIR", type=values.path, help="where the job was measured")
+        parser.usage = "autocap predict RUN_DIR|JOB --to CARD|all [options]"
+        parser.add_argument(
+            "directory", metavar="RUN_DIR|JOB", type=values.path, help="where the job was measured, or its memory's key"
+        )
         target = parser.add_argument(
             "--to", metavar="CARD", type=values.word, required=True, help="a model such as 'H100 SXM', or all"
         )
@@ -48,6 +55,17 @@ class Predict:
             "--precision", metavar="BITS", type=int, choices=(16, 32),
             help="of the job's arithmetic, 16 or 32 bits: narrows times on other cards",
         )  # fmt: skip
+        parser.add_argument(
+            "--energy-price", metavar="MONEY", type=values.not_negative("money per kWh"),
+            help="money per kWh, instead of what the run was told",
+        )  # fmt: skip
+        parser.add_argument(
+            "--currency", metavar="NAME", type=values.currency, help="of that money: its sign or code, such as € or EUR"
+        )
+        parser.add_argument(
+            "--hour-price", metavar="MONEY", type=values.not_negative("money per device hour"),
+            help="money per hour of the card of --to",
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -55,25 +73,29 @@ class Predict:
         with one_thread():
             from autocap.plugins.predict.cards import chosen
             from autocap.plugins.predict.document import document
+            from autocap.plugins.predict.money import priced
             from autocap.plugins.predict.outlook import expect
-            from autocap.plugins.predict.source import measured
+            from autocap.plugins.predict.source import measured, remembered
             from autocap.reports import text
             from autocap.runlog.event_log import read_events
             from autocap.wire.codec import encode
 
         targets = chosen(args.to)
         damaged: list[str] = []
-        found = measured(args.directory, read_events(args.directory, damaged.append))
-        metric = _metric(args, found)
-        others = [card for card in targets if card != found.card]
-        outlooks = [
-            expect(found, None, args.cap, metric, args.precision),
-            *(expect(found, card, args.cap, metric, args.precision) for card in others),
-        ]
-        if args.json:
-            put_json({"metric": metric.name, "emulated": found.emulated, "cards": [encode(one) for one in outlooks]})
+        if is_key(str(args.directory)) and not os.path.lexists(args.directory):
+            found = remembered(entry_of(str(args.directory), own_store().entries()))
         else:
-            text.show(document(found, outlooks, metric))
+            found = measured(args.directory, read_events(args.directory, damaged.append))
+        metric, prices = _metric(args, found), _prices(args, found)
+        others = [card for card in targets if card != found.card]
+        outlooks = priced(
+            [expect(found, card, args.cap, metric, args.precision) for card in (None, *others)], prices, found.count
+        )
+        if args.json:
+            of = {"metric": metric.name, "emulated": found.emulated, "currency": prices.currency}
+            put_json({**of, "cards": [encode(one) for one in outlooks]})
+        else:
+            text.show(document(found, outlooks, metric, prices))
         note(*(f"warning: {one}" for one in damaged))
         return 0
 
@@ -93,10 +115,12 @@ def _cap(text: str) -> float:
 def _metric(args: argparse.Namespace, found: "Measured") -> Metric:
     """That which was asked for, or the run's own. Raises UsageError."""
     if args.metric is None and args.k is None:
+        if found.metric.name in ("cost", "carbon") and not found.metric.hour_price:
+            return Metric(name="energy")  # which is the same
         if found.metric.name not in _METRICS:
             raise UsageError(
-                f"the run's metric is {found.metric.name}, which needs prices of other cards; give --metric "
-                f"{', '.join(_METRICS)}"
+                f"the run's metric is {found.metric.name} with a price of its card's hours, and other cards' are not "
+                f"known; give --metric {', '.join(_METRICS)}"
             )
         return replace(found.metric, max_slowdown=None)
     name = args.metric or "eds"
@@ -108,3 +132,20 @@ def _metric(args: argparse.Namespace, found: "Measured") -> Metric:
         return Metric(name=name, k=args.k if args.k is not None or name != "eds" else DEFAULT_K)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _prices(args: argparse.Namespace, found: "Measured") -> "Prices":
+    """Those that were given, and else the run's own. Raises UsageError."""
+    from autocap.plugins.predict.money import Prices
+
+    given = {name: getattr(args, name) for name in ("energy_price", "currency") if getattr(args, name) is not None}
+    rates, here = rates_of(given, found.rates), found.metric.hour_price
+    if args.hour_price is not None and args.to.lower() == "all":
+        raise UsageError("--hour-price is of one card, and these are all; name it with --to")
+    told = found.rates.currency
+    if told is not None and told != rates.currency and (args.energy_price is None or here):
+        raise UsageError(
+            f"--currency {rates.currency}: the run was told its prices in {told}, and nothing is converted; drop it"
+            f"{'' if here else ', or add --energy-price'}"
+        )
+    return Prices(energy=rates.energy_price, here=here, there=args.hour_price, currency=rates.currency)

@@ -8,7 +8,7 @@ import numpy as np
 from autocap.metrics import Metric
 from autocap.plugins.predict import rule
 from autocap.plugins.predict.cards import Card
-from autocap.plugins.predict.rule import FITTED, LARGEST, Spread
+from autocap.plugins.predict.rule import FITTED, LARGEST, Constants, Spread
 from autocap.plugins.predict.source import Measured
 
 _STEP_W = 5.0
@@ -44,30 +44,36 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """The job on one card. cap_w: that the numbers are for. period_s, power_w, energy_j: of an iteration, and of all
-    cards that the job has. best: `None` where no_best says why. lowest_w: down to which the curve can be carried."""
+    """The job on one card. min_w: the lowest limit that can be set, `None` where that is not known. cap_w: that the
+    numbers are for. period_s, power_w, energy_j, cost: of an iteration, and of all cards that the job has; cost in
+    money. best: `None` where no_best says why. lowest_w: down to which the curve can be carried."""
 
     model: str
     measured_here: bool
     default_w: float
+    min_w: float | None
     cap_w: float
     period_s: Value
     power_w: Value
     energy_j: Value
+    cost: Value = Value(unknown="no price was given")
     lowest_w: float | None
     best: Best | None
     no_best: str | None
 
 
-def expect(found: Measured, target: Card | None, cap: float | None, metric: Metric, bits: int | None) -> Outlook:
+def expect(
+    found: Measured, target: Card | None, cap: float | None, metric: Metric, bits: int | None,
+    constants: Constants = FITTED,
+) -> Outlook:  # fmt: skip
     """target: `None` for the measured card itself. cap: watts above 1, else a share of the default limit; `None` for
-    that limit."""
+    that limit. constants: those of the rule."""
     here = target is None or target == found.card
     default_w = found.default_w if target is None or here else target.default_w
     min_w = found.min_w if target is None or here else target.min_w
     share = 1.0 if cap is None else cap if cap <= 1 else cap / default_w
     error = found.error if math.isfinite(found.error) else _ASSUMED_ERROR
-    time, why_time, draw, why_draw = _at_default(found, target, here, bits)
+    time, why_time, draw, why_draw = _at_default(found, target, here, bits, constants)
     curve, low = found.curve, _lowest(found, target, here)
     lowest, why_low = low
     why_cap: str | None = None
@@ -79,19 +85,20 @@ def expect(found: Measured, target: Card | None, cap: float | None, metric: Metr
     log_power, log_time = (np.zeros(1), np.zeros(1)) if curve is None else rule.at(curve, np.array([share]))
     far = 0.0 if here else float(rule.reach(np.array([share]))[0])
     sums = {
-        "time": (time.log + log_time[0], math.hypot(time.sigma, FITTED.time * far, error)),
-        "power": (draw.log + log_power[0], math.hypot(draw.sigma, FITTED.power * far, error)),
+        "time": (time.log + log_time[0], math.hypot(time.sigma, constants.time * far, error)),
+        "power": (draw.log + log_power[0], math.hypot(draw.sigma, constants.power * far, error)),
         "energy": (
             time.log + draw.log + log_time[0] + log_power[0],
-            math.hypot(time.sigma, draw.sigma, FITTED.energy * far, error),
+            math.hypot(time.sigma, draw.sigma, constants.energy * far, error),
         ),
     }
     period_s, all_w = found.period_s, found.power_w * found.count
-    best, no_best = _best(found, default_w, min_w, low, here, metric, error)
+    best, no_best = _best(found, default_w, min_w, low, here, metric, error, constants)
     return Outlook(
         model=found.name if target is None else target.model,
         measured_here=here,
         default_w=default_w,
+        min_w=min_w,
         cap_w=share * default_w,
         period_s=_value(period_s, *sums["time"], why_time or why_cap),
         power_w=_value(all_w, *sums["power"], why_draw or why_cap),
@@ -124,13 +131,13 @@ def _unlike(found: Measured, target: Card) -> str | None:
 
 
 def _at_default(
-    found: Measured, target: Card | None, here: bool, bits: int | None
+    found: Measured, target: Card | None, here: bool, bits: int | None, constants: Constants
 ) -> tuple[Spread, str | None, Spread, str | None]:
     """ln of time and of power at the default limit over the measured ones, each with why it is not known."""
     same = Spread(log=0.0, sigma=0.0)
     if target is None or here:
         return same, None, same, None
-    draw = Spread(log=math.log(target.default_w / found.default_w), sigma=FITTED.draw)
+    draw = Spread(log=math.log(target.default_w / found.default_w), sigma=constants.draw)
     share = found.power_w / found.default_w
     waits = (
         f"the job draws {100 * share:.0f} % of the limit: something else than the card sets its time, such as reading "
@@ -141,15 +148,11 @@ def _at_default(
     why_draw = waits or _unlike(found, target)
     if found.card is None:
         return same, why_draw, draw, why_draw
-    time = rule.time_ratio(found.card, target, bits)
+    time = rule.time_ratio(found.card, target, bits, constants)
     if waits is not None:
         return time, waits, draw, waits
     if found.count > 1:
         return time, f"{found.count} cards also wait for each other, and their links are not known", draw, why_draw
-    if not rule.has_times(found.card):
-        return time, f"no published times are of cards like the measured {found.card.model}", draw, why_draw
-    if not rule.has_times(target):
-        return time, "no published times are of cards like it", draw, why_draw
     return time, None if time.is_known else _TOO_FAR + ("" if bits else _NARROW), draw, why_draw
 
 
@@ -166,7 +169,7 @@ def _value(base: float | None, log: float, sigma: float, unknown: str | None) ->
 
 def _best(
     found: Measured, default_w: float, min_w: float | None, low: tuple[float, str | None], here: bool, metric: Metric,
-    error: float,
+    error: float, constants: Constants,
 ) -> tuple[Best | None, str | None]:  # fmt: skip
     """The cap of the least cost on the curve, in steps of 5 W from the default limit."""
     curve, (lowest, why_low) = found.curve, low
@@ -177,11 +180,12 @@ def _best(
     log_power, log_time = rule.at(curve, caps_w / default_w)
     energy, time = np.exp(log_power + log_time), np.exp(log_time)
     place = int(np.argmin(cost(metric, energy, time)))
+    error *= math.sqrt(2)  # of two measurements
     far = 0.0 if here else float(rule.reach(caps_w[place : place + 1] / default_w)[0])
     return Best(
         cap_w=float(caps_w[place]),
-        energy=_value(1.0, math.log(energy[place]), math.hypot(FITTED.energy * far, error), None),
-        time=_value(1.0, math.log(time[place]), math.hypot(FITTED.time * far, error), None),
+        energy=_value(1.0, math.log(energy[place]), math.hypot(constants.energy * far, error), None),
+        time=_value(1.0, math.log(time[place]), math.hypot(constants.time * far, error), None),
         is_edge=bool(caps_w[place] <= least_w + 1e-6 and least_w > (min_w or 0.0)),
     ), None
 

@@ -13,8 +13,8 @@ does not show.
 Draw, power and time under caps are carried as shares: P0 as the same share of the default limit, P/P0 and t/t0 at the
 same share of it, with standard deviations that grow with the distance from it. Watts are never carried.
 
-All numbers of `FITTED` are printed by `python -m bench transfer`, and so are how often two standard deviations hold for
-networks and cards left out of the fit.
+All numbers of `FITTED` are printed by `python -m bench transfer`, and so is how often two standard deviations hold for
+a card and a network that were both left out of the fit.
 """
 
 import math
@@ -33,8 +33,10 @@ _CLIFF = 1.5  # ln time rises by so much more than ln power falls: where that be
 _FLAT = 0.15  # of that, and less: bound by memory, and where the time begins to rise depends on the card
 _FELL = 0.85  # P/P0 at which that is told
 _MARGIN = 0.1  # of the limit, above a cliff
-_TIMES_OF = (2017, 2023)  # years of cards from and to which the published times are: V100 to H100 and RTX 6000 Ada
-_CURVES_OF, _LIMITS_OF_W = (2017, 2022), (250.0, 450.0)  # and the published curves: V100 to RTX 4090
+_DEEPEST = (
+    0.6  # of the limit: cliffs of jobs that compute begin below 42 % on one published card, below 69 % on another
+)
+_CURVES_OF, _LIMITS_OF_W = ("Volta", "Turing", "Ampere", "Ada"), (250.0, 450.0)  # of cards with published curves
 _NEAR = 0.05  # of the limit, which errors of a curve have at least
 
 
@@ -53,7 +55,7 @@ class Constants:
     energy: float
 
 
-FITTED = Constants(weight=0.288, base=0.08, per_gap=0.243, draw=0.0603, power=0.126, time=0.104, energy=0.131)
+FITTED = Constants(weight=0.288, base=0.1466, per_gap=0.1135, draw=0.1087, power=0.203, time=0.114, energy=0.131)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +99,9 @@ def rate(card: Card, bits: int) -> float:
     return card.tensor16_tflops if bits == 16 else card.matrix32_tflops
 
 
-def has_times(card: Card) -> bool:
-    """Whether the published times are of cards like this one: from Volta to Hopper and Ada."""
-    return _TIMES_OF[0] <= card.year <= _TIMES_OF[1]
-
-
 def has_curves(card: Card) -> bool:
-    """Whether the published curves are of cards like this one, by year and default limit."""
-    return _CURVES_OF[0] <= card.year <= _CURVES_OF[1] and _LIMITS_OF_W[0] <= card.default_w <= _LIMITS_OF_W[1]
+    """Whether the published curves are of cards like this one, by architecture and default limit."""
+    return card.architecture in _CURVES_OF and _LIMITS_OF_W[0] <= card.default_w <= _LIMITS_OF_W[1]
 
 
 def waits(draw: float) -> bool:
@@ -126,13 +123,14 @@ def carried_from(curve: Curve) -> tuple[float, str | None]:
     steps = np.diff(power)
     slopes = np.divide(-np.diff(time), steps, out=np.zeros_like(steps), where=steps > 0.01)
     steep = np.flatnonzero(slopes > _CLIFF)
-    if not len(steep):
+    if len(steep) and (edge := min(1.0, float(curve.share[steep[-1] + 1]) + _MARGIN)) > max(_DEEPEST, curve.share[0]):
+        return edge, (
+            "below it the job has a cliff, where time rises faster than power falls; where that begins depends on the "
+            "card"
+        )
+    if curve.share[0] > _DEEPEST:
         return float(curve.share[0]), "no lower cap was measured"
-    edge = min(1.0, float(curve.share[steep[-1] + 1]) + _MARGIN)
-    return (
-        edge,
-        "below it the job has a cliff, where time rises faster than power falls; where that begins depends on the card",
-    )
+    return _DEEPEST, f"below {100 * _DEEPEST:.0f} % cards differ in where time begins to rise faster than power falls"
 
 
 def at(curve: Curve, share: Floats) -> tuple[Floats, Floats]:

@@ -9,11 +9,15 @@ import pytest
 
 from autocap.cli import main
 from autocap.events import BaselineMeasured, BaselineRefined, Decided, DeviceFound, TrialEnded
-from autocap.metrics import Metric
+from autocap.metrics import Metric, Rates
 from autocap.plugins.predict.cards import Card, chosen
 from autocap.plugins.predict.outlook import expect
 from autocap.plugins.predict.source import measured
 from autocap.runlog.event_log import EVENTS, line_of, read_events
+from autocap.runlog.memory.store import MemoryStore
+from tests.doubles.knob_logs import CLOCK, record_turned, turned
+from tests.doubles.knob_logs import remembered as remembered_turned
+from tests.doubles.memories import SETUP, curve, entry
 from tests.doubles.recorded import record
 from tests.sweep.test_sweep_page import swept
 
@@ -45,8 +49,9 @@ def test_every_card_has_a_row_and_what_is_not_known_its_reason(run: Path, capsys
     of_v100 = next(line for line in out.splitlines() if line.startswith("V100 SXM2"))
     assert of_v100.count("–") == 3
     assert "not known of" in out
-    assert "B200" in out
-    assert "no published times are of cards like it" in out
+    assert "H100 SXM" in out
+    assert "no published curves are of cards like it" in out
+    assert "how low limits can be set is not known of" in out
     assert "best by eds, k = 2" in out
 
 
@@ -113,19 +118,79 @@ def test_a_baseline_that_no_card_can_have_drawn_is_refused(run: Path, tmp_path: 
     assert "which no card can have drawn" in err
 
 
+def test_a_remembered_job_is_as_good_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    store = MemoryStore(tmp_path / "autocap" / "memory")
+    for one in (
+        entry("abcd"), replace(entry("b0b0"), setup=replace(SETUP, gpus=("Foo",))), remembered_turned(CLOCK),
+        entry("c0c0", curve({180.0: 80.0}, arrival_w=230.0)),
+    ):  # fmt: skip
+        store.write(one)
+    status, out, err = said(capsys, "ABCD", "--to", "Quadro RTX 8000", "--precision", "32")
+    assert (status, err) == (0, "")
+    assert "Quadro RTX 6000 (measured) 180 -20 %" in " ".join(out.split())
+    for key, reason in {
+        "b0b0": "job b0b000000000 ran on Foo, of which nothing is known",
+        "cd00": "turned clock, and only power limits can be compared between cards",
+        "c0c0": "was at 230 W and the default limit is 260 W",
+        "eeee": "nothing is remembered with a key that begins eeee",
+    }.items():
+        status, out, err = said(capsys, key, "--to", "A40")
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert reason in err
+
+
+def test_a_run_of_another_knob_is_refused(tmp_path: Path, capsys) -> None:
+    status, out, err = said(capsys, record_turned(tmp_path / "run", turned(CLOCK), CLOCK), "--to", "A40")
+    assert (status, out) == (1, "")
+    assert "turned clock, and only power limits can be compared between cards; give a run that turned them" in err
+
+
+@pytest.mark.slow
+def test_what_energy_and_hours_cost_is_said_in_the_runs_money(tmp_path: Path, capsys) -> None:
+    priced = record(tmp_path / "run", rates=Rates(energy_price=0.36, currency="EUR"))
+    here, there = costs(capsys, priced)
+    assert here["cost"]["value"] == pytest.approx(here["energy_j"]["value"] * 1e-7)
+    assert there["cost"]["high"] == pytest.approx(there["energy_j"]["high"] * 1e-7)
+    assert costs(capsys, priced, "--energy-price", "0.72")[0]["cost"]["value"] == pytest.approx(
+        2 * here["cost"]["value"]
+    )
+    here, there = costs(capsys, priced, "--hour-price", "3.6")
+    assert "was not told what an hour of its card costs" in here["cost"]["unknown"]
+    assert there["cost"]["value"] == pytest.approx(
+        there["energy_j"]["value"] * 1e-7 + there["period_s"]["value"] * 1e-3
+    )
+    assert "EUR per million" in said(capsys, priced, "--to", "V100 SXM2")[1]
+    status, out, err = said(capsys, priced, "--to", "A40", "--currency", "USD")
+    assert (status, out) == (2, "")
+    assert "the run was told its prices in EUR, and nothing is converted" in err
+    assert "USD per million" in said(capsys, priced, "--to", "A40", "--currency", "USD", "--energy-price", "1")[1]
+    status, out, err = said(capsys, priced, "--to", "all", "--hour-price", "1")
+    assert (status, out) == (2, "")
+    assert "--hour-price is of one card" in err
+
+
+def costs(capsys, run: Path, *words: str) -> list[dict]:
+    return json.loads(said(capsys, run, "--to", "V100 SXM2", "--precision", "32", "--json", *words)[1])["cards"]
+
+
 @pytest.mark.slow
 def test_a_metric_with_prices_is_refused_unless_another_is_given(tmp_path: Path, capsys) -> None:
     priced = record(tmp_path / "run", metric=Metric(name="cost", energy_price=0.3, hour_price=0.1))
     status, _, err = said(capsys, priced, "--to", "A40")
     assert status == 2
-    assert "needs prices of other cards; give --metric" in err
-    assert said(capsys, priced, "--to", "A40", "--metric", "edp")[0] == 0
+    assert "with a price of its card's hours, and other cards' are not known; give --metric" in err
+    here, there = costs(capsys, priced, "--metric", "edp")
+    assert here["cost"]["value"] > here["period_s"]["value"] * 0.1 / 3600
+    assert "pass --hour-price" in there["cost"]["unknown"]
+    of_energy = record(tmp_path / "other", metric=Metric(name="cost", energy_price=0.3))
+    assert "best by energy" in said(capsys, of_energy, "--to", "A40")[1]  # which is the same
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--to", "H300"), "nothing is known of such a card"),
+        (("--to", "H300"), "nothing can be said of such a card"),
         (("--to", "A40", "--metric", "cost"), "--metric cost cannot be predicted"),
         (("--to", "A40", "--metric", "eds", "--k", "0.5"), "EDS needs a finite k above 1"),
         (("--to", "A40", "--cap", "nan"), "is no cap"),
