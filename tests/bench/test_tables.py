@@ -1,5 +1,7 @@
 """`python -m bench tables`: the published rows, and the sweep's core on the simulated device."""
 
+from dataclasses import replace
+
 import pytest
 
 from autocap.devices.model import profiles
@@ -8,7 +10,7 @@ from bench.__main__ import main as bench
 from bench.simulation.sweep import Command, sweep
 from bench.tables import command as tables
 from bench.tables.fit_profiles import read_tables
-from bench.tables.spent import PARTS, spend
+from bench.tables.spent import PARTS, Jobs, spend
 
 
 @pytest.mark.slow
@@ -56,7 +58,7 @@ def test_every_published_row_has_its_energy() -> None:
 @pytest.mark.slow
 def test_what_a_job_spends_is_what_its_parts_spend() -> None:
     """Beyond the best static cap, to first order; and all of its time is in one of them."""
-    found = spend("tesla-v100/alexnet", Metric(name="energy"), seconds=120.0, jitter=0.01, seed=0)
+    found = spend("tesla-v100/alexnet", energy_of(120.0), seed=0)
     spent = dict(zip(PARTS, found.parts_pct, strict=True))
     assert found.kept
     assert sum(found.parts_pct) == pytest.approx(found.total_pct, abs=0.05)
@@ -66,5 +68,23 @@ def test_what_a_job_spends_is_what_its_parts_spend() -> None:
 
 @pytest.mark.slow
 def test_iterations_that_scatter_by_themselves_are_no_reason_to_go_back_to_the_default_before_each_trial() -> None:
-    found = [spend("quadro-rtx-6000/resnet50", Metric(name="energy"), 400.0, 0.03, seed) for seed in (0, 1)]
+    found = [spend("quadro-rtx-6000/resnet50", energy_of(400.0, jitter=0.03), seed) for seed in (0, 1)]
     assert max(one.parts_s[PARTS.index("baseline")] for one in found) < 10.0
+
+
+@pytest.mark.slow
+def test_by_a_period_no_update_of_the_sensor_is_taken_for_other_work() -> None:
+    jobs = replace(energy_of(400.0, progress="period"), metric=Metric(name="edp"))
+    found = [spend("quadro-rtx-6000/vgg19", jobs, seed) for seed in (1, 2)]
+    assert max(one.parts_s[PARTS.index("baseline")] for one in found) < 35.0  # 80 s where it was
+
+
+@pytest.mark.slow
+def test_a_second_run_waits_at_a_good_cap() -> None:
+    again = spend("tesla-v100/resnet50", energy_of(400.0, remembers=True), 0)
+    assert again.kept
+    assert again.parts_pct[PARTS.index("waiting")] < 0.05
+
+
+def energy_of(seconds: float, *, jitter: float = 0.01, progress: str = "steps", remembers: bool = False) -> Jobs:
+    return Jobs(metric=Metric(name="energy"), seconds=seconds, jitter=jitter, progress=progress, remembers=remembers)
