@@ -53,10 +53,8 @@ class FirstLook:
             self._window = None
             return None
         if self._window is None:
-            self._window, self._from_s = (
-                Window(self._settings, self._sensor.covers_s),
-                metered.t_s + self._sensor.window_s,
-            )
+            self._window = Window(self._settings, self._sensor.covers_s)
+            self._from_s = metered.t_s + self._sensor.window_s
         self._window.add(metered, [mark for mark in metered.marks if mark.t_s >= self._from_s])
         if not metered.marks or kind == "speed":
             return None

@@ -27,7 +27,7 @@ class Phases:
 
     def add(self, readings: Sequence[Reading], held_j: Sequence[float]) -> None:
         """held_j: what each device has used since the last sample by its power, joules; 0 where a counter tells."""
-        for device, (reading, joules) in enumerate(zip(readings, held_j, strict=False)):
+        for device, (reading, joules) in enumerate(zip(readings, held_j, strict=True)):
             if joules > 0 and reading.power_w is not None:
                 stamps, watts = self._seen.setdefault(device, ([], []))
                 if not stamps or reading.t_s > stamps[-1]:
@@ -46,6 +46,8 @@ class Phases:
         t_s, iterations: of marks, shape (marks,), cumulative. Between two places that follow each other, the power may
         be anything between the two readings, and beyond; what the readings themselves cover is seen.
         """
+        if not self._seen:  # as nearly always
+            return 0.0
         spans_s = np.diff(t_s)
         single = np.abs(np.diff(iterations) - 1) < _ONE
         if not single.any():

@@ -268,7 +268,7 @@ class Probe:
         if elapsed_s < self._rules.longest_s:
             self._stretched = True
             return None
-        needed, window = self._rules.min_batches, self._window or Window(self.settings, self._rules.covers_s)
+        needed, window = self._rules.min_batches, self._window or Window(self.settings)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
         longest_s = round(self._rules.longest_s, 1)
         reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"

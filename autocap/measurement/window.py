@@ -225,16 +225,18 @@ class Window:
         """What the window shows so far; `None` where that is too little for so many batches."""
         if self.shortage(min_batches) is not None:
             return None
-        found = self._measured(self._energy_j, min_batches)
+        t_s, iterations = (marks[: self._known] for marks in self.marks())
+        unseen_w = self._phases.unseen_w(t_s, iterations)
+        found = self._measured(self._energy_j, min_batches, unseen_w)
         more_counts = self._gpu_j[-1] != self._energy_j[-1]
-        gpus = found and more_counts and self._measured(self._gpu_j, min_batches)
+        gpus = found and more_counts and self._measured(self._gpu_j, min_batches, unseen_w)
         return found.with_gpus(gpus) if found and gpus else found
 
-    def _measured(self, curve_j: list[float], min_batches: int) -> Measurement | None:
-        """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out."""
+    def _measured(self, curve_j: list[float], min_batches: int, unseen_w: float) -> Measurement | None:
+        """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out.
+        unseen_w: as Phases has it."""
         t, n = (marks[: self._known] for marks in self.marks())
         start_s, end_s = float(t[0]), float(t[-1])
-        unseen_w = self._phases.unseen_w(t, n)
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
         whole_s = t[-1] if t.size else 0.0
         (t, e, n), self.burst_s = _undisturbed(t, e, n, min_batches)

@@ -46,8 +46,8 @@ def run(case: JobCase) -> Searched:
     default_w = profile.cap_range.default_w
     iterations = max(case.iterations, round(_SHORTEST_S / profile.time_s(default_w)))
     job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
-    again = run_again if case.remembers else tuned
-    outcome = again(job, TuneConfig(metric=metric), case.strategy, case.seed, case.progress)
+    config = TuneConfig(metric=metric)
+    outcome = tuned(job, config, case.strategy, case.seed, case.progress, remembers=case.remembers)
     decided = outcome.decided
     drive = Drive(
         grid=outcome.grid,
@@ -73,18 +73,17 @@ def run(case: JobCase) -> Searched:
 
 
 def tuned(
-    job: SimulatedJob, config: TuneConfig, strategy: str, seed: int, progress: str, earlier: WarmStartData = NOTHING
+    job: SimulatedJob, config: TuneConfig, strategy: str, seed: int, progress: str, *, remembers: bool
 ) -> Outcome:
-    """Tune a job whose iterations are found by `progress`: steps or period."""
+    """Tune a job whose iterations are found by `progress`: steps or period. remembers: it is the second run, with what
+    an earlier one of another seed left in the memory."""
+    earlier = NOTHING
+    if remembers:
+        first = tuned(job, config, strategy, seed + _ANOTHER, progress, remembers=False)
+        curve = curve_of(first.log.events)
+        earlier = NOTHING if curve is None else WarmStartData(curves=(curve,))
     by = PeriodProgress(for_gpu(job.profile.gpu_name).info()) if progress == "period" else StepProgress()
     return tune(job, config, strategy, seed=seed, progress=by, earlier=earlier)
-
-
-def run_again(job: SimulatedJob, config: TuneConfig, strategy: str, seed: int, progress: str) -> Outcome:
-    """The second run of the job, with what an earlier one of another seed left in the memory."""
-    curve = curve_of(tuned(job, config, strategy, seed + _ANOTHER, progress).log.events)
-    earlier = NOTHING if curve is None else WarmStartData(curves=(curve,))
-    return tuned(job, config, strategy, seed, progress, earlier)
 
 
 def _state(decided: events.Decided | None) -> str:

@@ -86,8 +86,8 @@ def spend(name: str, jobs: Jobs, seed: int) -> Spent:
     default_w = profile.cap_range.default_w
     iterations = round(jobs.seconds / float(profile.time_s(default_w)))
     job = SimulatedJob(profile=profile, jitter=jobs.jitter, iterations=iterations)
-    run = job_cases.run_again if jobs.remembers else job_cases.tuned
-    outcome = run(job, TuneConfig(metric=metric), "model", seed, jobs.progress)
+    config = TuneConfig(metric=metric)
+    outcome = job_cases.tuned(job, config, "model", seed, jobs.progress, remembers=jobs.remembers)
     costs = true_costs(profile, metric, outcome.grid, default_w)
     base, best = exact(profile, default_w), exact(profile, outcome.grid[int(np.argmin(costs))])
 

@@ -101,7 +101,9 @@ def test_caps_are_scanned_or_searched_once_and_then_held() -> None:
             caps = made(RESNET, ENERGY, np.random.default_rng(seed))
             plans.append((caps.plan(3), caps.plan(3)))
         assert min(len(first.windows) for first, _ in plans) >= windows
-        assert sum(len(later.windows) for _, later in plans) < sum(len(first.windows) for first, _ in plans)
+        fewer = [len(first.windows) - len(later.windows) for first, later in plans]
+        assert sum(fewer) > 0
+        assert made is Searched or min(fewer) > 0
         assert max(RESNET.per_epoch(ENERGY)[3, later.held] for _, later in plans) < 1.05 * lowest
 
 

@@ -76,7 +76,7 @@ def test_iterations_that_scatter_by_themselves_are_no_reason_to_go_back_to_the_d
 def test_by_a_period_no_update_of_the_sensor_is_taken_for_other_work() -> None:
     jobs = replace(energy_of(400.0, progress="period"), metric=Metric(name="edp"))
     found = [spend("quadro-rtx-6000/vgg19", jobs, seed) for seed in (1, 2)]
-    assert max(one.parts_s[PARTS.index("baseline")] for one in found) < 35.0  # 80 s where it was
+    assert max(one.parts_s[PARTS.index("baseline")] for one in found) < 35.0
 
 
 @pytest.mark.slow

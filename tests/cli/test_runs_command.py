@@ -129,7 +129,7 @@ def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(tu
         text = {line.split()[2]: line for line in said("runs").splitlines()[2:]}
     states = {"killed": "killed", "young": "killed", "going": "running", "damaged": "finished"}
     assert {name: row["state"] for name, row in found.items()} == states
-    assert found["killed"]["cap_w"] == found["damaged"]["cap_w"] == list(summarise(read_events(tuned)).chosen.setting)
+    assert found["killed"]["cap_w"] == found["damaged"]["cap_w"] == [165.0]
     assert found["killed"]["ended_because"] is None
     assert found["young"]["cap_w"] is None
     assert text["young"].endswith("–  no cap kept: killed before anything was decided")

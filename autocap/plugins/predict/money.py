@@ -30,8 +30,6 @@ def priced(outlooks: Sequence[Outlook], prices: Prices, count: int) -> list[Outl
 
 def _cost(one: Outlook, prices: Prices, count: int) -> Value:
     hour = prices.here if one.measured_here else prices.there
-    if not prices.are_known:
-        return Value(unknown="no price is known; pass --energy-price")
     if hour is None and (prices.here, prices.there) != (None, None):
         what = "the run was not told what an hour of its card costs" if one.measured_here else "pass --hour-price"
         return Value(unknown=f"an hour costs, too, and what it costs on this card is not known; {what}")

@@ -33,9 +33,7 @@ _CLIFF = 1.5  # ln time rises by so much more than ln power falls: where that be
 _FLAT = 0.15  # of that, and less: bound by memory, and where the time begins to rise depends on the card
 _FELL = 0.85  # P/P0 at which that is told
 _MARGIN = 0.1  # of the limit, above a cliff
-_DEEPEST = (
-    0.6  # of the limit: cliffs of jobs that compute begin below 42 % on one published card, below 69 % on another
-)
+_DEEPEST = 0.6  # of the limit: cliffs of jobs that compute begin below 42 % of it on one card, below 69 % on another
 _CURVES_OF, _LIMITS_OF_W = ("Volta", "Turing", "Ampere", "Ada"), (250.0, 450.0)  # of cards with published curves
 _NEAR = 0.05  # of the limit, which errors of a curve have at least
 
