@@ -8,6 +8,7 @@ from enum import Enum, auto
 from autocap.controller.tuning import TUNING
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at, compared, together, with_errors
+from autocap.measurement.drift import impossible
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
@@ -113,6 +114,11 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1, knob: Knob = POW
             ruling=ruling, reason=reason, measurement=cap, baseline=baseline, alone=(windows.outer, windows.inner)
         )
 
+    wrong = impossible(cap, baseline, knob) if cap.period_s < baseline.period_s else None
+    if wrong is not None and windows.rounds < TUNING.confirm_most_rounds:
+        return None
+    if wrong is not None:
+        return found(Ruling.NOT_BETTER, f"not better for sure: {wrong}: other work has held the baseline up")
     if metric.forbids(cap, baseline):
         return found(Ruling.TOO_SLOW, f"too slow: {_slowdown(cap, baseline)}, {allowed}")
     if cost.value - 2 * cost.stderr > 1:

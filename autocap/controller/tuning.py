@@ -161,6 +161,9 @@ class Tuning:
     hold_retry_s: float = threshold(
         300.0, "s", "until another try after a search that was disturbed, or ended in doubt"
     )
+    hold_change_lasts: float = threshold(
+        0.25, "searches", "as long as the last took, that a change must last: others' work passes", "scenarios --noisy"
+    )
     hold_check_s: float = threshold(900.0, "s", "until what is held is first held against the baseline again")
     hold_check_windows: float = threshold(
         150.0, "windows", "of the baseline until then, so that it costs a few thousandths at most"

@@ -250,6 +250,17 @@ def test_no_cap_is_confirmed_whose_cost_in_time_is_not_known_to_within_ten_point
     assert (exact[0].ruling, len(exact)) == (Ruling.BETTER, 3)
 
 
+def test_a_cap_that_seems_faster_than_no_cap_is_measured_on_and_never_said_to_save_what_others_took() -> None:
+    """Other work may fall into each window of the baseline, and then the cap seems to save most of its time."""
+    found = judgements(80.0, 0.3)
+    assert (found[0].ruling, len(found)) == (Ruling.NOT_BETTER, 25)
+    assert found[0].reason == (
+        "not better for sure: an iteration at 200 W takes 0.60 times as long as at 260 W, which no card does: "
+        "other work has held the baseline up"
+    )
+    assert judgements(80.0, 0.49)[0].ruling is Ruling.BETTER, "by its error"
+
+
 def test_windows_that_disagree_widen_the_judgement() -> None:
     comparison = Comparison((200.0,), (260.0,))
     for window in (measurement(63.5, 0.5, cap_w=200.0), BASELINE, measurement(85.5, 0.5, cap_w=200.0)):
