@@ -101,10 +101,12 @@ class Hold:
 
 class HoldPlan:
     """How long decisions are held, by the searches so far. retune: as the user has it. settle_s: of the sensor.
-    decisions: so far, those of checks apart."""
+    patient: whether a change must last, as it need not where a limit on slowdown may be broken meanwhile. decisions: so
+    far, those of checks apart."""
 
-    def __init__(self, retune: Retune, settle_s: float) -> None:
+    def __init__(self, retune: Retune, settle_s: float, *, patient: bool = True) -> None:
         self._retune, self._settle_s = retune, settle_s
+        self._lasts = TUNING.hold_change_lasts if patient else 0.0
         self.searches = self.decisions = 0
         self._searched_from_s = self._search_s = self._check_s = 0.0
         self._retry_s = TUNING.hold_retry_s
@@ -137,7 +139,7 @@ class HoldPlan:
             rest_s=0.0 if checked else (self.decisions - 1) * self._search_s,
             retry_s=self._retry_s * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
             check_s=self._check_after_s(decision, anew=anew),
-            lasts_s=TUNING.hold_change_lasts * self._search_s,
+            lasts_s=self._lasts * self._search_s,
         )
 
     def _check_after_s(self, decision: Kept, *, anew: bool) -> float | None:
