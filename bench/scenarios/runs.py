@@ -291,8 +291,12 @@ class _Truth:
         change, change_s = self._scenario.change, self._change_s()
         if change is None or change_s is None or not self.due():
             return None
-        after = [t_s for t_s in notices if t_s >= change_s]
-        return max(0.0, self._done(after[0] - self._lasts_s(change_s)) - change.at) if after else None
+        noticed = next((self._done(t_s) for t_s in notices if t_s >= change_s), None)
+        if noticed is None:
+            return None
+        took_s = np.diff(self._ends_s[change.at - 1 : int(noticed)])
+        waited = self._lasts_s(change_s) / float(np.median(took_s)) if took_s.size else 0.0  # pauses do not count
+        return max(0.0, noticed - change.at - waited)
 
     def _lasts_s(self, change_s: float) -> float:
         """How long a change had to last: longer, the longer the search took that had led to the cap held then."""
