@@ -8,7 +8,7 @@ from enum import Enum, auto
 from autocap.controller.tuning import TUNING
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at, compared, together, with_errors
-from autocap.measurement.drift import impossible
+from autocap.measurement.drift import differences, impossible
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
@@ -31,6 +31,11 @@ class Comparison:
         self._outer = [] if opening is None else [opening]
         self._inner: list[Measurement] = []
         self._given = len(self._outer)
+
+    @property
+    def settings(self) -> tuple[Caps, Caps]:
+        """The outer and the inner caps, watts per device."""
+        return self.outer_w, self.inner_w
 
     @property
     def begun(self) -> bool:
@@ -63,6 +68,12 @@ class Comparison:
             self._inner.append(scattering_as(window, self._outer[-1]))
         else:
             self._outer.append(window)
+
+    @property
+    def speeds_up(self) -> bool:
+        """Whether the window added last was faster than the one before at the same caps, beyond their errors."""
+        same = self._outer if self.inner_next else self._inner
+        return len(same) > 1 and same[-1].period_s < same[-2].period_s and differences(same[-2], same[-1]) is not None
 
     @property
     def both(self) -> tuple[Measurement, Measurement]:

@@ -66,7 +66,8 @@ class SearchBaseline:
         self._search, self._prober, self._context, self._doubts = search, prober, context, doubts
         self._told, self._withdraw, self.rough = told, withdraw, rough
         self.revisits = Revisits(stretch, context.now_s, patience=TUNING.revisit_rough_patience if rough else 1.0)
-        self._looks_changed = False
+        self._looks_changed = self._was_off = False
+        self._anew = 0  # confirmations that began anew
 
     def looked_at(self, measured: Measurement | None, then_w: float | None) -> JobSeemsChanged | None:
         """It was to be measured again before a cap, watts, is tried; what follows where it is another job's. A slow
@@ -97,15 +98,31 @@ class SearchBaseline:
         sure, self._looks_changed = self._looks_changed, True
         return JobSeemsChanged(why=why, sure=sure, then_w=setting)
 
+    def still_warms_up(self) -> bool:
+        """Whether a job that is found to be faster than just before may be warming up, so that nothing that was seen of
+        it is a repeat of anything."""
+        if not self.rough or self._prober.may_wander or self._anew >= TUNING.confirm_most_anew:
+            return False
+        self._anew += 1
+        self._prober.begin_anew(warmed_up=True)
+        return True
+
     def refine(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough and is known better, and holds for all that was tried; whether trials do not count for
         that. One that was off costs itself, as the first trial waits for a steady job; but not trials that show another
-        job. again: what a cap that was tried shows now. rough: it still is."""
+        job, and none once it was off twice: the job was still warming up. again: what a cap that was tried shows now.
+        rough: it still is."""
         self.rough, gone = rough, self._doubts.of_another(baseline, again)
-        off = differences(self._search.first, baseline)
+        before = self._search.first
+        off = differences(before, baseline)
         trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
         self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
         self._told.predictions()
+        if off is not None and baseline.period_s < before.period_s:
+            self._prober.begin_anew(warmed_up=True)
+            if self._was_off:
+                gone = self._doubts.of_all(f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}")
+            self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")
         self.revisits.made(self._context.now_s, None)

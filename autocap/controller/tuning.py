@@ -114,6 +114,9 @@ class Tuning:
     confirm_most_rounds: int = threshold(
         12, "rounds", "of a confirmation whose verdict may come with more", "scenarios --noisy"
     )
+    confirm_most_anew: int = threshold(
+        4, "times", "that a confirmation begins anew, as the job gets faster: it warms up", "scenarios"
+    )
     confirm_rounds_beside_others: int = threshold(
         3, "rounds", "of a confirmation at least, where a burst of other work may take up a window", "scenarios --noisy"
     )
