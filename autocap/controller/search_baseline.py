@@ -110,8 +110,8 @@ class SearchBaseline:
     def refine(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough and is known better, and holds for all that was tried; whether trials do not count for
         that. One that was off costs itself, as the first trial waits for a steady job; but not trials that show another
-        job, and none once it was off twice: the job was still warming up. again: what a cap that was tried shows now.
-        rough: it still is."""
+        job, and none once it was off twice, or a trial could not be right beside others: the job was still warming up.
+        again: what a cap that was tried shows now. rough: it still is."""
         self.rough, gone = rough, self._doubts.of_another(baseline, again)
         before = self._search.first
         off = differences(before, baseline)
@@ -120,8 +120,9 @@ class SearchBaseline:
         self._told.predictions()
         if off is not None and baseline.period_s < before.period_s:
             self._prober.begin_anew(warmed_up=True)
-            if self._was_off:
+            if self._was_off or self._doubts.is_pending:
                 gone = self._doubts.of_all(f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}")
+                self._doubts.drop()
             self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")
