@@ -74,7 +74,7 @@ class SearchBaseline:
         drift cancels, as what follows is compared with the baseline of its own time."""
         if measured is None:
             self.revisits.made(self._context.now_s, None)
-        elif self.rough:
+        elif self.rough or (self._doubts.is_pending and self._is_faster(measured)):
             self.refine(measured, rough=self._doubts.is_pending)  # a burst may go on
         else:
             changed = self.changed(measured, then_w)
@@ -97,6 +97,11 @@ class SearchBaseline:
             return None
         sure, self._looks_changed = self._looks_changed, True
         return JobSeemsChanged(why=why, sure=sure, then_w=setting)
+
+    def _is_faster(self, measured: Measurement) -> bool:
+        """Whether the job is faster than at the baseline so far, beyond the errors of both, as one that warms up is."""
+        before = self._search.baseline
+        return measured.period_s < before.period_s and differences(before, measured) is not None
 
     def still_warms_up(self) -> bool:
         """Whether a job that is found to be faster than just before may be warming up, so that nothing that was seen of
