@@ -70,10 +70,13 @@ class Comparison:
             self._outer.append(window)
 
     @property
-    def speeds_up(self) -> bool:
-        """Whether the window added last was faster than the one before at the same caps, beyond their errors."""
+    def faster(self) -> float:
+        """By what the window added last was faster than the one before at the same caps: 1 where that is within their
+        errors, and where it was slower."""
         same = self._outer if self.inner_next else self._inner
-        return len(same) > 1 and same[-1].period_s < same[-2].period_s and differences(same[-2], same[-1]) is not None
+        if len(same) < 2 or differences(same[-2], same[-1]) is None:
+            return 1.0
+        return max(1.0, same[-2].period_s / same[-1].period_s)
 
     @property
     def both(self) -> tuple[Measurement, Measurement]:

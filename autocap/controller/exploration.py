@@ -429,7 +429,7 @@ class Exploration:
             if wrong is not None:
                 return self._doubted(setting, wrong)
         comparison.add(result.measurement)
-        if comparison.speeds_up and self._baseline.still_warms_up():
+        if self._baseline.warms_up(comparison.faster):
             self._under_way = Confirming(comparison=Comparison(*comparison.settings), held=step.held)
             return steps.WindowEnded()
         fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others

@@ -1,6 +1,7 @@
 """The baseline in a search: rough at first, and measured again during it, so that a slow drift of the machine
 cancels."""
 
+import math
 from collections.abc import Callable
 
 from autocap import events
@@ -103,31 +104,40 @@ class SearchBaseline:
         before = self._search.baseline
         return measured.period_s < before.period_s and differences(before, measured) is not None
 
-    def still_warms_up(self) -> bool:
-        """Whether a job that is found to be faster than just before may be warming up, so that nothing that was seen of
-        it is a repeat of anything."""
-        if not self.rough or self._prober.may_wander or self._anew >= TUNING.confirm_most_anew:
+    def warms_up(self, faster: float) -> bool:
+        """Whether a job that is so many times as fast as just before may be warming up, so that nothing that was seen
+        of it is a repeat of anything. Where the machine wanders, that says nothing of the machine."""
+        wanders = self._prober.may_wander
+        least = TUNING.confirm_anew_wandering if wanders else 1.0
+        if not self.rough or faster <= least or self._anew >= TUNING.confirm_most_anew:
             return False
         self._anew += 1
-        self._prober.begin_anew(warmed_up=True)
+        if not wanders:
+            self._prober.begin_anew(warmed_up=True)
         return True
 
     def refine(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough and is known better, and holds for all that was tried; whether trials do not count for
         that. One that was off costs itself, as the first trial waits for a steady job; but not trials that show another
         job, and none once it was off twice, or a trial could not be right beside others: the job was still warming up.
-        again: what a cap that was tried shows now. rough: it still is."""
+        Where it was far too slow, trials as slow are of the same time. again: what a cap that was tried shows now.
+        rough: it still is."""
         self.rough, gone = rough, self._doubts.of_another(baseline, again)
         before = self._search.first
+        tried_s = {max(one.setting): one.period_s for one in self._search.shown[1:]}
         off = differences(before, baseline)
         trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
         self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
         self._told.predictions()
         if off is not None and baseline.period_s < before.period_s:
             self._prober.begin_anew(warmed_up=True)
+            why = f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}"
             if self._was_off or self._doubts.is_pending:
-                gone = self._doubts.of_all(f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}")
+                gone = self._doubts.of_all(why)
                 self._doubts.drop()
+            elif before.period_s > TUNING.revisit_warmed_up * baseline.period_s:
+                between_s = math.sqrt(before.period_s * baseline.period_s)
+                gone = [one for one in self._doubts.of_all(why) if tried_s[one.setting] > between_s]
             self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")

@@ -92,6 +92,9 @@ class Tuning:
     revisit_still: float = threshold(
         0.01, "relative", "a baseline that has moved by less is measured half as often from then on", "scenarios"
     )
+    revisit_warmed_up: float = threshold(
+        1.3, "times", "as long at a rough baseline as later, from which the job was warming up then", "scenarios"
+    )
     revisit_wanders: float = threshold(
         0.05, "relative", "a baseline that has moved by more is measured before each trial", "scenarios --noisy"
     )
@@ -116,6 +119,9 @@ class Tuning:
     )
     confirm_most_anew: int = threshold(
         4, "times", "that a confirmation begins anew, as the job gets faster: it warms up", "scenarios"
+    )
+    confirm_anew_wandering: float = threshold(
+        1.3, "times", "as fast as just before, where the machine wanders, for that", "scenarios"
     )
     confirm_rounds_beside_others: int = threshold(
         3, "rounds", "of a confirmation at least, where a burst of other work may take up a window", "scenarios --noisy"
