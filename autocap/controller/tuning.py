@@ -93,7 +93,7 @@ class Tuning:
         0.01, "relative", "a baseline that has moved by less is measured half as often from then on", "scenarios"
     )
     revisit_warmed_up: float = threshold(
-        1.3, "times", "as long at a rough baseline as later, from which the job was warming up then", "scenarios"
+        2.0, "times", "as long at a rough baseline as later, from which the job was warming up then", "scenarios"
     )
     revisit_wanders: float = threshold(
         0.05, "relative", "a baseline that has moved by more is measured before each trial", "scenarios --noisy"
