@@ -8,6 +8,7 @@ from enum import Enum, auto
 from autocap.controller.tuning import TUNING
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at, compared, together, with_errors
+from autocap.measurement.drift import differences, impossible
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
@@ -30,6 +31,11 @@ class Comparison:
         self._outer = [] if opening is None else [opening]
         self._inner: list[Measurement] = []
         self._given = len(self._outer)
+
+    @property
+    def settings(self) -> tuple[Caps, Caps]:
+        """The outer and the inner caps, watts per device."""
+        return self.outer_w, self.inner_w
 
     @property
     def begun(self) -> bool:
@@ -62,6 +68,15 @@ class Comparison:
             self._inner.append(scattering_as(window, self._outer[-1]))
         else:
             self._outer.append(window)
+
+    @property
+    def faster(self) -> float:
+        """By what the window added last was faster than the one before at the same caps: 1 where that is within their
+        errors, and where it was slower."""
+        same = self._outer if self.inner_next else self._inner
+        if len(same) < 2 or differences(same[-2], same[-1]) is None:
+            return 1.0
+        return max(1.0, same[-2].period_s / same[-1].period_s)
 
     @property
     def both(self) -> tuple[Measurement, Measurement]:
@@ -113,6 +128,11 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1, knob: Knob = POW
             ruling=ruling, reason=reason, measurement=cap, baseline=baseline, alone=(windows.outer, windows.inner)
         )
 
+    wrong = impossible(cap, baseline, knob) if cap.period_s < baseline.period_s else None
+    if wrong is not None and windows.rounds < TUNING.confirm_most_rounds:
+        return None
+    if wrong is not None:
+        return found(Ruling.NOT_BETTER, f"not better for sure: {wrong}: other work has held the baseline up")
     if metric.forbids(cap, baseline):
         return found(Ruling.TOO_SLOW, f"too slow: {_slowdown(cap, baseline)}, {allowed}")
     if cost.value - 2 * cost.stderr > 1:

@@ -76,7 +76,7 @@ class Controller:
         self._grid = grid  # as it was asked for
         self._is_rough = False  # the baseline of the latest search
         self._baseline = Baseline(self._context, self._prober, progress)
-        plan = HoldPlan(config.retune, sensor.settle_s)
+        plan = HoldPlan(config.retune, sensor.settle_s, patient=config.metric.max_slowdown is None)
         self._keeping = CapHold(plan, self._context, self._prober, self._following)
         self._ending = Ending(config, self._context, self._intake, self._prober, progress, usual_iterations)
 

@@ -119,9 +119,12 @@ class Doubts:
         for one in trials:
             apart = differences(one, again) if again is not None and one.setting == again.setting else None
             if apart is not None:
-                where = self._search.knob.text(max(one.setting))
-                gone = {max(each.setting): f"{apart} per iteration at {where}" for each in trials}
+                return self.of_all(f"{apart} per iteration at {self._search.knob.text(max(one.setting))}")
         return [Withdrawal(setting=setting, why=why) for setting, why in gone.items()]
+
+    def of_all(self, why: str) -> Sequence[Withdrawal]:
+        """All caps that were tried."""
+        return [Withdrawal(setting=max(one.setting), why=why) for one in self._search.shown[1:]]
 
     def cut_short(self, least_s: float, *, quiet: bool) -> Sequence[Withdrawal]:
         """Once other work is seen on the machine, the caps of which all that is known was cut short before so many

@@ -320,6 +320,13 @@ class Exploration:
             return self._doubted(setting, doubt)
         trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._baseline.revisits.tried(may_wander=self._prober.may_wander)
+        again = trial.measurement if trial.state is TrialState.COMPLETE else None
+        if again is not None and again.setting == self.search.baseline.setting:  # the baseline, measured again
+            changed = self._baseline.looked_at(again, setting)
+            if changed is not None:
+                return changed
+            cost = self.search.cost(again)
+            trial = replace(trial, cost=cost.value, cost_stderr=cost.stderr)
         self._context.announce(events.TrialEnded(t_s=self._context.now_s, trial=self.search.stated(trial)))
         self._costs.learn(trial)
         self._trial = None
@@ -422,6 +429,9 @@ class Exploration:
             if wrong is not None:
                 return self._doubted(setting, wrong)
         comparison.add(result.measurement)
+        if self._baseline.warms_up(comparison.faster):
+            self._under_way = Confirming(comparison=Comparison(*comparison.settings), held=step.held)
+            return steps.WindowEnded()
         fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others
         found = judge(comparison, self.search.metric, fewest, self.search.knob)
         if found is None:

@@ -43,7 +43,7 @@ class Hold:
     reference: what is held, as measured. retune: as the user has it. settle_s: from the decision on, until readings
     describe what is held. rest_s: no change is acted on for so long, so that a job that keeps changing is not searched
     all the time. retry_s: tune anew after so long in any case, `None` for never. check_s: measure the baseline again
-    after so long, `None` for never.
+    after so long, `None` for never. lasts_s: how long a change must last.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class Hold:
         rest_s: float = 0.0,
         retry_s: float | None = None,
         check_s: float | None = None,
+        lasts_s: float = 0.0,
     ) -> None:
         dues = [retune if isinstance(retune, float) else None, retry_s]
         self._due_s = min((since_s + due for due in dues if due is not None), default=None)
         self._check_s = None if check_s is None else since_s + check_s
         self._settle_s, self._settled_s, self._rested_s = settle_s, since_s + settle_s, since_s + rest_s
-        self._drift = DriftWatch(reference) if retune == "auto" else None
+        self._lasts_s = lasts_s
+        self._drift = DriftWatch(reference, lasts_s) if retune == "auto" else None
         self._asked = False
 
     def ask(self) -> None:
@@ -72,7 +74,7 @@ class Hold:
         """Other caps are held from now on. reference: what they show, or should."""
         self._settled_s = now_s + self._settle_s
         if self._drift is not None:
-            self._drift = DriftWatch(reference)
+            self._drift = DriftWatch(reference, self._lasts_s)
 
     @property
     def is_calm(self) -> bool:
@@ -99,12 +101,14 @@ class Hold:
 
 class HoldPlan:
     """How long decisions are held, by the searches so far. retune: as the user has it. settle_s: of the sensor.
-    decisions: so far, those of checks apart."""
+    patient: whether a change must last, as it need not where a limit on slowdown may be broken meanwhile. decisions: so
+    far, those of checks apart."""
 
-    def __init__(self, retune: Retune, settle_s: float) -> None:
+    def __init__(self, retune: Retune, settle_s: float, *, patient: bool = True) -> None:
         self._retune, self._settle_s = retune, settle_s
+        self._lasts = TUNING.hold_change_lasts if patient else 0.0
         self.searches = self.decisions = 0
-        self._searched_from_s = self._check_s = 0.0
+        self._searched_from_s = self._search_s = self._check_s = 0.0
         self._retry_s = TUNING.hold_retry_s
 
     def begin_search(self, baseline: Measurement, now_s: float, stretch: float = 1.0) -> None:
@@ -123,6 +127,8 @@ class HoldPlan:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
         self.decisions += not checked
+        if not checked:
+            self._search_s = now_s - self._searched_from_s
         return Hold(
             decision.reference,
             now_s,
@@ -130,9 +136,10 @@ class HoldPlan:
             settle_s=self._settle_s,
             # The first change of what was decided is acted on at once; a job that keeps changing gets longer and longer
             # rests. A search that the job left behind, as while it warms up, decided nothing.
-            rest_s=0.0 if checked else (self.decisions - 1) * (now_s - self._searched_from_s),
+            rest_s=0.0 if checked else (self.decisions - 1) * self._search_s,
             retry_s=self._retry_s * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
             check_s=self._check_after_s(decision, anew=anew),
+            lasts_s=self._lasts * self._search_s,
         )
 
     def _check_after_s(self, decision: Kept, *, anew: bool) -> float | None:

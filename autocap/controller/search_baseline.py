@@ -1,6 +1,7 @@
 """The baseline in a search: rough at first, and measured again during it, so that a slow drift of the machine
 cancels."""
 
+import math
 from collections.abc import Callable
 
 from autocap import events
@@ -66,14 +67,15 @@ class SearchBaseline:
         self._search, self._prober, self._context, self._doubts = search, prober, context, doubts
         self._told, self._withdraw, self.rough = told, withdraw, rough
         self.revisits = Revisits(stretch, context.now_s, patience=TUNING.revisit_rough_patience if rough else 1.0)
-        self._looks_changed = False
+        self._looks_changed = self._was_off = False
+        self._anew = 0  # confirmations that began anew
 
     def looked_at(self, measured: Measurement | None, then_w: float | None) -> JobSeemsChanged | None:
         """It was to be measured again before a cap, watts, is tried; what follows where it is another job's. A slow
         drift cancels, as what follows is compared with the baseline of its own time."""
         if measured is None:
             self.revisits.made(self._context.now_s, None)
-        elif self.rough:
+        elif self.rough or (self._doubts.is_pending and self._is_faster(measured)):
             self.refine(measured, rough=self._doubts.is_pending)  # a burst may go on
         else:
             changed = self.changed(measured, then_w)
@@ -97,15 +99,46 @@ class SearchBaseline:
         sure, self._looks_changed = self._looks_changed, True
         return JobSeemsChanged(why=why, sure=sure, then_w=setting)
 
+    def _is_faster(self, measured: Measurement) -> bool:
+        """Whether the job is faster than at the baseline so far, beyond the errors of both, as one that warms up is."""
+        before = self._search.baseline
+        return measured.period_s < before.period_s and differences(before, measured) is not None
+
+    def warms_up(self, faster: float) -> bool:
+        """Whether a job that is so many times as fast as just before may be warming up, so that nothing that was seen
+        of it is a repeat of anything. Where the machine wanders, that says nothing of the machine."""
+        wanders = self._prober.may_wander
+        least = TUNING.confirm_anew_wandering if wanders else 1.0
+        if not self.rough or faster <= least or self._anew >= TUNING.confirm_most_anew:
+            return False
+        self._anew += 1
+        if not wanders:
+            self._prober.begin_anew(warmed_up=True)
+        return True
+
     def refine(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
         """The baseline was rough and is known better, and holds for all that was tried; whether trials do not count for
         that. One that was off costs itself, as the first trial waits for a steady job; but not trials that show another
-        job. again: what a cap that was tried shows now. rough: it still is."""
+        job, and none once it was off twice, or a trial could not be right beside others: the job was still warming up.
+        Where it was far too slow, trials as slow are of the same time. again: what a cap that was tried shows now.
+        rough: it still is."""
         self.rough, gone = rough, self._doubts.of_another(baseline, again)
-        off = differences(self._search.first, baseline)
+        before = self._search.first
+        tried_s = {max(one.setting): one.period_s for one in self._search.shown[1:]}
+        off = differences(before, baseline)
         trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
         self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
         self._told.predictions()
+        if off is not None and baseline.period_s < before.period_s:
+            self._prober.begin_anew(warmed_up=True)
+            why = f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}"
+            if self._was_off or self._doubts.is_pending:
+                gone = self._doubts.of_all(why)
+                self._doubts.drop()
+            elif before.period_s > TUNING.revisit_warmed_up * baseline.period_s:
+                between_s = math.sqrt(before.period_s * baseline.period_s)
+                gone = [one for one in self._doubts.of_all(why) if tried_s[one.setting] > between_s]
+            self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")
         self.revisits.made(self._context.now_s, None)

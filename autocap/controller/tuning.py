@@ -92,6 +92,9 @@ class Tuning:
     revisit_still: float = threshold(
         0.01, "relative", "a baseline that has moved by less is measured half as often from then on", "scenarios"
     )
+    revisit_warmed_up: float = threshold(
+        2.0, "times", "as long at a rough baseline as later, from which the job was warming up then", "scenarios"
+    )
     revisit_wanders: float = threshold(
         0.05, "relative", "a baseline that has moved by more is measured before each trial", "scenarios --noisy"
     )
@@ -113,6 +116,12 @@ class Tuning:
     )
     confirm_most_rounds: int = threshold(
         12, "rounds", "of a confirmation whose verdict may come with more", "scenarios --noisy"
+    )
+    confirm_most_anew: int = threshold(
+        4, "times", "that a confirmation begins anew, as the job gets faster: it warms up", "scenarios"
+    )
+    confirm_anew_wandering: float = threshold(
+        1.3, "times", "as fast as just before, where the machine wanders, for that", "scenarios"
     )
     confirm_rounds_beside_others: int = threshold(
         3, "rounds", "of a confirmation at least, where a burst of other work may take up a window", "scenarios --noisy"
@@ -160,6 +169,9 @@ class Tuning:
     # While a cap is held
     hold_retry_s: float = threshold(
         300.0, "s", "until another try after a search that was disturbed, or ended in doubt"
+    )
+    hold_change_lasts: float = threshold(
+        0.25, "searches", "as long as the last took, that a change must last: others' work passes", "scenarios --noisy"
     )
     hold_check_s: float = threshold(900.0, "s", "until what is held is first held against the baseline again")
     hold_check_windows: float = threshold(

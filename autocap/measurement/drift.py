@@ -47,6 +47,10 @@ class CumulativeSum:
         self._since_up = self._since_up + 1 if self._up else 0
         self._since_down = self._since_down + 1 if self._down else 0
 
+    def is_beyond(self, deviation: float) -> bool:
+        """Whether this is more than allowed, in the direction in which more of it was."""
+        return (deviation if self._up > self._down else -deviation) > self._allowance
+
     @property
     def blocks(self) -> int:
         """Since the change seems to have begun, as calls of `add`; at least 1."""
@@ -102,15 +106,16 @@ class StillPower:
 
 
 class DriftWatch:
-    """Watches what happens at a cap that is held; says once why the workload is no longer the one measured.
+    """Watches what happens at a cap that is held; says why the workload is no longer the one measured.
 
-    reference: what the cap, or the baseline, cost per iteration.
+    reference: what the cap, or the baseline, cost per iteration. lasts_s: how long a change must last after an alarm:
+    for most of that time, as what others do on the machine passes.
     """
 
-    def __init__(self, reference: Measurement) -> None:
+    def __init__(self, reference: Measurement, lasts_s: float = 0.0) -> None:
         self._reference = reference
-        self._time = CumulativeSum(reference.period_rel_stderr)
-        self._energy = CumulativeSum(reference.energy_rel_stderr)
+        self._lasts_s = lasts_s
+        self._begin()
         self._curve = EnergyCurve()
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations of a mark
         self._longest_s = 0.0  # between two readings of power since then
@@ -120,6 +125,13 @@ class DriftWatch:
         self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry,
         self._stalled_at = 0.0  # soon after this one
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
+
+    def _begin(self) -> None:
+        """Know of no change."""
+        self._time = CumulativeSum(self._reference.period_rel_stderr)
+        self._energy = CumulativeSum(self._reference.energy_rel_stderr)
+        self._alarm: CumulativeSum | None = None
+        self._changed_s = self._usual_s = 0.0  # since then, in which what had changed was so, and was not
 
     @property
     def knows(self) -> bool:
@@ -185,12 +197,25 @@ class DriftWatch:
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
         time = seconds / iterations / self._reference.period_s
         energy = joules / iterations / self._reference.energy_per_iteration_j
-        self._time.add(math.log(time), iterations)
-        self._energy.add(math.log(energy), iterations)
+        deviations = {self._time: math.log(time), self._energy: math.log(energy)}
+        for quantity, deviation in deviations.items():
+            quantity.add(deviation, iterations)
         self._latest.append((seconds, joules, iterations))
-        if max(self._time.level, self._energy.level) < 1:
+        changed = self._alarm
+        if changed is None:
+            changed = max(deviations, key=lambda quantity: quantity.level)
+            if changed.level < 1:
+                return None
+            self._alarm = changed
+        elif changed.is_beyond(deviations[changed]):
+            self._changed_s += seconds
+        else:
+            self._usual_s += seconds
+        if self._changed_s + self._usual_s < self._lasts_s:
             return None
-        changed = self._time if self._time.level >= self._energy.level else self._energy
+        if self._changed_s < self._usual_s:
+            self._begin()
+            return None
         sums = [sum(part) for part in zip(*list(self._latest)[-changed.blocks :], strict=True)]
         time = sums[0] / sums[2] / self._reference.period_s
         energy = sums[1] / sums[2] / self._reference.energy_per_iteration_j

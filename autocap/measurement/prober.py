@@ -277,8 +277,11 @@ class Prober:
         beyond = window.period_rel_stderr**2 - (2 * self._edge_s / window.duration_s) ** 2
         return math.sqrt(max(0.0, beyond) * window.iterations)
 
-    def begin_anew(self) -> None:
-        """The job has changed, so that nothing is a repeat of what was measured before."""
+    def begin_anew(self, *, warmed_up: bool = False) -> None:
+        """The job has changed, so that nothing is a repeat of what was measured before. warmed_up: as each one does at
+        first, which was taken for what others do on the machine."""
+        if warmed_up:
+            self._wander, self._windows = Wander(), [0, 0]
         self._wander.begin_anew()
         self.rules = replace(self.rules, least_s=TUNING.window_least_s)
 

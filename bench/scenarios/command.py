@@ -176,8 +176,8 @@ def _kept(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     soon = [row for row in due if row.noticed_after is not None and row.noticed_after <= _WITHIN]
     yield (
         (
-            f"changed workload, jitter up to {100 * _CALM:g} %: noticed within {_WITHIN} iterations in {len(soon)} of "
-            f"{len(due)} (95 % aimed at)"
+            f"changed workload, jitter up to {100 * _CALM:g} %: noticed within {_WITHIN} iterations and the time it "
+            f"has to last in {len(soon)} of {len(due)} (95 % aimed at)"
         ),
         len(soon) >= 0.95 * len(due),
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
+from autocap.controller.tuning import TUNING
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.events import State
@@ -160,13 +161,13 @@ class Row:
     starved: whether the machine had too few cores. held: whether a decision stood when the job ended. kept_w: the
     cap then. regret_pct, over_pct: its true cost above the best for the workload as it was then, and above the
     limit found on arrival's. due: whether the workload changed while a cap was held and went on for long enough to
-    be noticed; noticed_after: iterations from then to the search that answered it, `None` where none did. retunes,
-    quiet: searches that no change called for, and the iterations while a cap was held that might have led to one.
-    saving_off: the reported saving of energy, off the truth by so many of its standard errors. excess_pct: the
-    job's time above 1.05 times that at the limit found on arrival, without what an aborted trial and the stretch
-    from a change until it was noticed explain; `None` without --max-slowdown. back: whether the limits at the end
-    are those found on arrival, or somebody else's. fault: whether something of ours went wrong. ended_in: which
-    state. story: what was set, tried, decided and warned of.
+    be noticed; noticed_after: iterations from then to the search that answered it, without the time that a change
+    must last, `None` where none did. retunes, quiet: searches that no change called for, and the iterations while a
+    cap was held that might have led to one. saving_off: the reported saving of energy, off the truth by so many of
+    its standard errors. excess_pct: the job's time above 1.05 times that at the limit found on arrival, without
+    what an aborted trial and the stretch from a change until it was noticed explain; `None` without --max-slowdown.
+    back: whether the limits at the end are those found on arrival, or somebody else's. fault: whether something of
+    ours went wrong. ended_in: which state. story: what was set, tried, decided and warned of.
     """
 
     seed: int
@@ -290,8 +291,22 @@ class _Truth:
         change, change_s = self._scenario.change, self._change_s()
         if change is None or change_s is None or not self.due():
             return None
-        after = [t_s for t_s in notices if t_s >= change_s]
-        return self._done(after[0]) - change.at if after else None
+        noticed = next((self._done(t_s) for t_s in notices if t_s >= change_s), None)
+        if noticed is None:
+            return None
+        took_s = np.diff(self._ends_s[change.at - 1 : int(noticed)])
+        waited = self._lasts_s(change_s) / float(np.median(took_s)) if took_s.size else 0.0  # pauses do not count
+        return max(0.0, noticed - change.at - waited)
+
+    def _lasts_s(self, change_s: float) -> float:
+        """How long a change had to last: longer, the longer the search took that had led to the cap held then."""
+        if self._metric.max_slowdown is not None:
+            return 0.0
+        before = [(since_s, state) for since_s, state in self._states if since_s <= change_s]
+        last = max((place for place, (_, state) in enumerate(before) if state is State.BASELINE), default=0)
+        begun_s = next((since_s for since_s, state in before[last:] if state is State.SEARCHING), change_s)
+        held_s = next((since_s for since_s, state in before[last:] if state is State.HOLDING), change_s)
+        return TUNING.hold_change_lasts * (held_s - begun_s)
 
     def uncalled_for(self, notices: list[float]) -> int:
         """Searches anew before the change, or beyond the first two after it (a change in the middle of one is seen

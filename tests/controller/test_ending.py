@@ -132,7 +132,7 @@ def test_a_job_of_two_minutes_whose_steps_scatter_has_a_best_cap_with_an_error_t
 @pytest.mark.slow
 def test_a_search_that_the_job_left_behind_has_its_best_cap_named() -> None:
     job = SimulatedJob(profile=RESNET50, iterations=1500, change=WorkloadChange(at=120, time=1.4))
-    (decided,) = announced(tune(job, EDS, "linear", end_s=318.0), events.Decided)
+    (decided,) = announced(tune(job, EDS, "linear", end_s=82.0), events.Decided)
     assert re.search(r"as it had changed; before that the best so far was \d+ W \(eds -\d+ ± \d+ %\)", decided.reason)
 
 

@@ -27,7 +27,7 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.testing.simulated.job import SimulatedJob, WorkloadChange
 from autocap.testing.simulated.node import SimulatedNode, Spell
-from bench.simulation.jobs import Outcome, exact, tune
+from bench.simulation.jobs import Outcome, exact, regret_pct, tune
 from tests.controller.test_doubts import Noting
 from tests.doubles.feeds import measurement, trial_of
 from tests.doubles.logs import announced, states, warnings
@@ -250,6 +250,17 @@ def test_no_cap_is_confirmed_whose_cost_in_time_is_not_known_to_within_ten_point
     assert (exact[0].ruling, len(exact)) == (Ruling.BETTER, 3)
 
 
+def test_a_cap_that_seems_faster_than_no_cap_is_measured_on_and_never_said_to_save_what_others_took() -> None:
+    """Other work may fall into each window of the baseline, and then the cap seems to save most of its time."""
+    found = judgements(80.0, 0.3)
+    assert (found[0].ruling, len(found)) == (Ruling.NOT_BETTER, 25)
+    assert found[0].reason == (
+        "not better for sure: an iteration at 200 W takes 0.60 times as long as at 260 W, which no card does: "
+        "other work has held the baseline up"
+    )
+    assert judgements(80.0, 0.49)[0].ruling is Ruling.BETTER, "by its error"
+
+
 def test_windows_that_disagree_widen_the_judgement() -> None:
     comparison = Comparison((200.0,), (260.0,))
     for window in (measurement(63.5, 0.5, cap_w=200.0), BASELINE, measurement(85.5, 0.5, cap_w=200.0)):
@@ -288,17 +299,17 @@ def test_a_search_that_a_rough_baseline_had_ended_goes_on_once_it_is_known() -> 
 @pytest.mark.slow
 def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     """Other work holds the job up while the baseline is measured again, and is gone when it is looked at once more."""
-    burst = WorkloadChange(at=417, until=437, time=1.5, power=0.8)
+    burst = WorkloadChange(at=336, until=356, time=1.5, power=0.8)
     job = SimulatedJob(profile=RESNET50, jitter=0.01, bursts=(burst,))
     patient = [("patience", "0")]
     outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=600.0, stop_when_held=True)
     assert not [text for text in warnings(outcome) if text.startswith("tuning anew")]
-    assert outcome.decided.setting == 125.0
+    assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
 
 
 @pytest.mark.slow
 def test_a_workload_that_did_change_is_searched_anew_after_a_second_look() -> None:
-    change = WorkloadChange(at=417, time=1.5, power=0.8)
+    change = WorkloadChange(at=336, time=1.5, power=0.8)
     job = SimulatedJob(profile=RESNET50, jitter=0.01, change=change)
     patient = [("patience", "0")]
     outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=420.0, stop_when_held=True)

@@ -27,9 +27,9 @@ EDS = Metric(name="eds", k=2.0)
 REFERENCE = measurement(energy_j=100.0, period_s=0.5)
 
 
-def noticed_after(times: np.ndarray, watts: np.ndarray) -> int | None:
+def noticed_after(times: np.ndarray, watts: np.ndarray, lasts_s: float = 0.0) -> int | None:
     """How many iterations of these times and powers it takes until the watch says something."""
-    watch, meter, t_s = DriftWatch(REFERENCE), Meter(), 0.0
+    watch, meter, t_s = DriftWatch(REFERENCE, lasts_s), Meter(), 0.0
     for number, (time_s, power_w) in enumerate(zip(times, watts, strict=True), start=1):
         t_s += time_s
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w),))
@@ -55,6 +55,20 @@ def test_a_change_of_a_tenth_is_noticed_within_60_iterations(change: float, quan
             noticed = noticed_after(times, watts * factor)
         late += noticed is None or not 200 < noticed <= 260
     assert late <= 1
+
+
+@pytest.mark.parametrize("slower", [1.1, 1.5, 0.8])
+def test_what_passes_within_half_the_time_that_a_change_must_last_is_none(slower: float) -> None:
+    """As bursts of other work do, again and again."""
+    lasts_s, number = 60.0, np.arange(1200)
+    watts = np.full(1200, 200.0)
+    passing = np.where(number % 200 >= 160, slower, 1.0)
+    assert noticed_after(jittered(1200, 0.02, 1) * passing, watts) is not None
+    assert noticed_after(jittered(1200, 0.02, 1) * passing, watts, lasts_s) is None
+    staying = np.where(number < 200, 1.0, slower)
+    noticed = noticed_after(jittered(1200, 0.02, 1) * staying, watts, lasts_s)
+    assert noticed is not None
+    assert 200 + lasts_s / (0.5 * slower) <= noticed < 240 + lasts_s / (0.5 * slower)
 
 
 @pytest.mark.slow
@@ -170,7 +184,7 @@ def test_a_search_that_came_to_no_decision_gives_the_first_one_no_rest() -> None
     plan.begin_search(REFERENCE, 0.0)  # the job was still warming up
     plan.begin_search(REFERENCE, 100.0)
     first = acted_on_s(plan.hold(Keep(settings=(260.0,), reference=REFERENCE), 160.0, checked=False), 160.0)
-    assert first < 180.0
+    assert first < 160.0 + 15.0 + 15.0, "the alarm, and a quarter of the search's minute"
     plan.begin_search(REFERENCE, 200.0)
     assert acted_on_s(plan.hold(Keep(settings=(260.0,), reference=REFERENCE), 260.0, checked=False), 260.0) == 320.0
 
