@@ -243,8 +243,8 @@ def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) 
     blocked = run(place=run.folder / "file" / "memory")
     (warning,) = [event.text for event in blocked.events if isinstance(event, events.Warned)]
     assert warning == (
-        f"{run.folder}/file/memory cannot be written: Not a directory; make it a directory of your own with room in it, "
-        "or run with --no-memory"
+        f"{run.folder}/file/memory cannot be written: Not a directory; make it a directory of your own with room in "
+        "it, or run with --no-memory"
     )
     assert blocked.of(events.Decided)
 

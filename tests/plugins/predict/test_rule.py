@@ -13,6 +13,8 @@ from autocap.plugins.predict.cards import card_of, cards, chosen
 from autocap.plugins.predict.outlook import cost, expect
 from autocap.plugins.predict.rule import Curve
 from autocap.plugins.predict.source import Measured
+from bench.transfer.cases import cap_cases
+from bench.transfer.fit import curve_of
 
 CARDS = {card.model: card for card in cards()}
 RTX, V100, A100 = (CARDS[name] for name in ("Quadro RTX 6000", "V100 SXM2", "A100 40GB PCIe"))
@@ -126,6 +128,25 @@ def test_no_curve_is_carried_below_a_cliff_nor_of_a_job_that_is_bound_by_memory(
     assert "bound by memory" in (rule.carried_from(flat)[1] or "")
     short = replace(CURVE, power=np.array([0.9, 0.92, 0.95, 1.0]))
     assert "measure lower caps" in (rule.carried_from(short)[1] or "")
+
+
+def test_what_lines_between_measured_caps_leave_out_is_in_the_error() -> None:
+    """Of each published curve the limit and one other cap, and what all between have shown."""
+    held, close = list[bool](), list[bool]()
+    for case in cap_cases():
+        whole = curve_of(case)
+        for first in range(len(whole.share) - 2):
+            some = np.array([first, -1])
+            told = Curve(share=whole.share[some], power=whole.power[some], time=whole.time[some], draw=whole.draw)
+            where = slice(first + 1, -1)
+            lines = rule.at(told, whole.share[where])
+            true = np.log(whole.power[where]), np.log(whole.time[where])
+            misses = [seen - line for seen, line in zip(true, lines, strict=True)]
+            for miss, sigma in zip((*misses, sum(misses)), rule.between(told, whole.share[where]), strict=True):
+                held += list(np.abs(miss) <= 2 * np.hypot(sigma, 0.005))
+                close += list(np.abs(miss) <= 0.01)
+    assert np.mean(held) > 0.9 > np.mean(close)
+    assert all(each == 0 for each in np.ravel(rule.between(CURVE, CURVE.share)))
 
 
 @pytest.mark.parametrize("cap", [0.3, 400.0, 60.0])
