@@ -92,8 +92,8 @@ class Predict:
             [expect(found, card, args.cap, metric, args.precision) for card in (None, *others)], prices, found.count
         )
         if args.json:
-            of = {"metric": metric.name, "emulated": found.emulated, "currency": prices.currency}
-            put_json({**of, "cards": [encode(one) for one in outlooks]})
+            of = {"metric": metric.name, "k": metric.k, "emulated": found.emulated, "devices": found.count}
+            put_json({**of, "currency": prices.currency, "cards": [encode(one) for one in outlooks]})
         else:
             text.show(document(found, outlooks, metric, prices))
         note(*(f"warning: {one}" for one in damaged))

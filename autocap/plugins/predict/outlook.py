@@ -8,7 +8,7 @@ import numpy as np
 from autocap.metrics import Metric
 from autocap.plugins.predict import rule
 from autocap.plugins.predict.cards import Card
-from autocap.plugins.predict.rule import FITTED, LARGEST, Constants, Spread
+from autocap.plugins.predict.rule import FITTED, LARGEST, LARGEST_SIGMA, Constants, Spread
 from autocap.plugins.predict.source import Measured
 
 _STEP_W = 5.0
@@ -77,9 +77,10 @@ def expect(
     curve, low = found.curve, _lowest(found, target, here)
     lowest, why_low = low
     why_cap: str | None = None
-    if share > 1 or (min_w is not None and share * default_w < min_w - 1e-6):
-        allowed = f"{'?' if min_w is None else f'{min_w:g}'} to {default_w:g} W"
-        why_cap = f"{share * default_w:.0f} W is outside of {allowed}"
+    if share > 1 + 1e-6:
+        why_cap = f"{share * default_w:.0f} W is above the default limit, {default_w:g} W, beyond which nothing is told"
+    elif min_w is not None and share * default_w < min_w - 1e-6:
+        why_cap = f"{share * default_w:.0f} W is below {min_w:g} W, the lowest limit that can be set"
     elif share < lowest - 1e-9:
         why_cap = f"{100 * share:.0f} % of the limit: {why_low}"
     log_power, log_time = (np.zeros(1), np.zeros(1)) if curve is None else rule.at(curve, np.array([share]))
@@ -168,7 +169,7 @@ def _at_default(
 def _value(base: float | None, log: float, sigma: float, unknown: str | None) -> Value:
     if unknown is None and base is None:
         unknown = "iterations were not counted"
-    if unknown is None and math.expm1(2 * sigma) > LARGEST:
+    if unknown is None and sigma > LARGEST_SIGMA:
         unknown = f"two standard deviations are more than {100 * LARGEST:.0f} %"
     if unknown is not None or base is None:
         return Value(unknown=unknown)

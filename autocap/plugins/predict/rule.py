@@ -28,6 +28,7 @@ from autocap.plugins.predict.cards import Card
 Floats = NDArray[np.float64]
 
 LARGEST = 0.5  # two standard deviations, of a value: beyond, a number would mislead
+LARGEST_SIGMA = math.log1p(LARGEST) / 2  # the same of its ln
 _BUSY = 0.65  # draw over the limit: of a card that draws less something else sets the time, as of Alexnet's two
 _CLIFF = 1.5  # ln time rises by so much more than ln power falls: where that begins depends on the card
 _FLAT = 0.15  # of that, and less: bound by memory, and where the time begins to rise depends on the card
@@ -78,7 +79,7 @@ class Spread:
     @property
     def is_known(self) -> bool:
         """Whether two standard deviations are no more than a number can be of use with."""
-        return math.expm1(2 * self.sigma) <= LARGEST
+        return self.sigma <= LARGEST_SIGMA
 
 
 def time_ratio(source: Card, target: Card, bits: int | None, constants: Constants = FITTED) -> Spread:
@@ -138,9 +139,9 @@ def at(curve: Curve, share: Floats) -> tuple[Floats, Floats]:
 
 
 def between(curve: Curve, share: Floats) -> tuple[Floats, Floats, Floats]:
-    """Standard deviations of ln P/P0, ln t/t0 and of their sum at shares of the limit, shape (n,) each, by what straight
-    lines leave out: most in the middle of two measured caps that differ much. On the published curves two of them hold
-    for nine of ten values between any two."""
+    """Standard deviations of ln P/P0, ln t/t0 and of their sum at shares of the limit, shape (n,) each, by what
+    straight lines leave out: most in the middle of two measured caps that differ much. On the published curves two of
+    them hold for nine of ten values between any two."""
     above = np.clip(np.searchsorted(curve.share, share), 1, len(curve.share) - 1)
     low, high = curve.share[above - 1], curve.share[above]
     along = np.clip((share - low) / (high - low), 0.0, 1.0)

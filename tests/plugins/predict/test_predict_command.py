@@ -60,6 +60,7 @@ def test_json_has_ranges_or_reasons(run: Path, capsys) -> None:
     assert status == 0
     found = json.loads(out)
     here, there = found["cards"]
+    assert (found["k"], found["devices"]) == (None, 1)
     assert (found["metric"], here["measured_here"], there["model"]) == ("energy", True, "V100 SXM2")
     assert there["cap_w"] == pytest.approx(210)
     assert there["period_s"]["low"] < there["period_s"]["value"] < there["period_s"]["high"]
