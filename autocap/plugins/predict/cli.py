@@ -85,7 +85,9 @@ class Predict:
         if is_key(str(args.directory)) and not os.path.lexists(args.directory):
             found = remembered(entry_of(str(args.directory), own_store().entries()))
         else:
-            found = measured(args.directory, read_events(args.directory, damaged.append))
+            events = read_events(args.directory, damaged.append)
+            note(*(f"warning: {one}" for one in damaged))  # also where that leaves nothing to tell from
+            found = measured(args.directory, events)
         metric, prices = _metric(args, found), _prices(args, found)
         others = [card for card in targets if card != found.card]
         outlooks = priced(
@@ -93,10 +95,10 @@ class Predict:
         )
         if args.json:
             of = {"metric": metric.name, "k": metric.k, "emulated": found.emulated, "devices": found.count}
-            put_json({**of, "currency": prices.currency, "cards": [encode(one) for one in outlooks]})
+            of |= {"per": found.per, "currency": prices.currency}
+            put_json({**of, "cards": [encode(one) for one in outlooks]})
         else:
             text.show(document(found, outlooks, metric, prices))
-        note(*(f"warning: {one}" for one in damaged))
         return 0
 
 

@@ -71,6 +71,7 @@ def test_a_sweep_is_as_good_as_a_run() -> None:
     found = measured(Path("sweep"), swept(("0",)))
     assert found.card is None  # it is called "card" there
     assert found.curve is not None
+    assert found.per == "run"
     assert found.curve.share[-1] == 1
     known = replace(found, card=card_named("Quadro RTX 6000"))
     assert expect(known, card_named("V100 SXM2"), None, Metric(name="energy"), 32).energy_j.value is not None
@@ -99,6 +100,12 @@ def test_a_damaged_line_is_left_out_and_counted_and_an_empty_directory_refused(r
     status, _, err = said(capsys, copy, "--to", "A40")
     assert status == 0
     assert err.startswith("autocap: warning: ")
+    damaged = copy / EVENTS
+    damaged.write_bytes(damaged.read_bytes().replace(b'"event": "baseline_measured", ', b""))
+    status, _, err = said(capsys, copy, "--to", "A40")
+    assert (status, err.count("\n")) == (1, 2)
+    assert err.startswith("autocap: warning: ")  # says why there is none
+    assert "has no baseline" in err
     (tmp_path / "empty").mkdir()
     status, out, err = said(capsys, tmp_path / "empty", "--to", "all")
     assert (status != 0, out) == (True, "")
