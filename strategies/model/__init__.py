@@ -19,7 +19,8 @@ What other jobs have shown on the card, and this job on others, is one more fami
 nothing but the limit is left to keep, the search goes on without it: it may be wrong, and talks no job out of a search.
 
 A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
-trial is not where they put it they are dropped, and the search goes on as if they had never been.
+trial is not where they put it they are dropped, and the search goes on as if they had never been. Where they say that
+nothing is to be gained, the highest of their caps is tried, so that this can be seen to be wrong.
 """
 
 import math
@@ -169,7 +170,9 @@ class Model(Strategy):
         if worth.any():
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
             return float(self._settings[reach[int(np.argmax(choice))]])
-        if self._plain is not None and best > 1 - _NEXT_TO_NOTHING:
+        if best > 1 - _NEXT_TO_NOTHING and (doubted_w := self._unproven()) is not None:
+            return doubted_w
+        if best > 1 - _NEXT_TO_NOTHING and self._plain is not None:
             self._shapes, self._plain, self._learned = self._plain, None, None
             return self._next()
         if kept_w is not None:
@@ -177,6 +180,13 @@ class Model(Strategy):
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         top_w = self._candidates[-1]
         return top_w if self.metric.max_slowdown is None and not self.tried(top_w) else None
+
+    def _unproven(self) -> float | None:
+        """Where a warm start alone says that nothing is to be gained, the highest cap of which it says so."""
+        if any(setting < self._baseline_w for setting in self.findings):
+            return None
+        past = {one.setting[0] for one in self._past}
+        return max((one for one in self._candidates if one in past and one < self._baseline_w), default=None)
 
     def _usual_errors(self) -> tuple[float, float]:
         """Those of a trial's power and time: the least so far, as a baseline of a few iterations has larger ones."""
