@@ -204,10 +204,13 @@ def _take_in(file: Path, store: MemoryStore, *, as_json: bool) -> None:
     for record in handed:
         if record.key not in kept and len(kept) == MOST_CARDS:  # it would take the place of another of them
             continue
+        try:
+            joined, added = taken_in(store.card(record.key), record)
+            if added:
+                store.write_card(joined)
+        except MemoryUnavailable as error:
+            raise MemoryUnavailable(f"{error}; {new} new jobs of {file} were taken in before") from error
         kept.add(record.key)
-        joined, added = taken_in(store.card(record.key), record)
-        if added:
-            store.write_card(joined)
         new += added
     left_out = len([record for record in handed if record.key not in kept])
     if as_json:

@@ -5,11 +5,13 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from autocap.reports import run_list, text
+from autocap.runlog import output_directory
 from autocap.runlog.memory.card import MOST_CARDS
 from autocap.runlog.memory.store import Entry, MemoryStore
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
@@ -186,6 +188,28 @@ def test_cards_of_others_take_the_place_of_none_that_were_measured_here(here: He
     assert "own" in {one.model for one in store.cards()}
     said = here("memory", "forget", "--all").stdout
     assert said == "forgotten: 0 jobs, and what was known of 16 models of card\n"
+
+
+def test_what_was_taken_in_before_the_disk_was_full_is_said(
+    here: Here, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        store.write_card(record(model=f"card {number}"))
+    here("memory", "cards", "--export", "cards.json")
+    here("memory", "forget", "--all")
+    write, left = output_directory.write, [2]
+
+    def full(file: FileIO, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        write(file, data)
+
+    monkeypatch.setattr(output_directory, "write", full)
+    said = here("memory", "import", "cards.json")
+    require_said(said, 1, "No space left on device")
+    assert "2 new jobs of cards.json were taken in before" in said.stderr
+    assert len(store.cards()) == 2
 
 
 def test_cards_that_cannot_be_looked_at_are_not_said_to_be_unknown(here: Here, store: MemoryStore) -> None:

@@ -265,7 +265,7 @@ class MemoryStore:
                 others = [one for one in _cards(place) if one[0] != record.key]
                 others.sort(key=lambda one: one[1] is not None and one[1].is_own)
                 for key, _ in others[: max(0, len(others) + 1 - MOST_CARDS)]:
-                    os.unlink(f"card-{key}.json", dir_fd=place)
+                    _unlink(place, f"card-{key}.json")
         except OSError as error:
             raise self._unavailable(error, "written") from error
         except ValueError as error:
@@ -317,8 +317,8 @@ class MemoryStore:
             with self._opened() as place:
                 for record in self.cards():
                     if not record.without(key).curves:
-                        os.unlink(f"card-{record.key}.json", dir_fd=place)
-                os.unlink(f"{key}.json", dir_fd=place)
+                        _unlink(place, f"card-{record.key}.json")
+                _unlink(place, f"{key}.json")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -333,7 +333,7 @@ class MemoryStore:
                 temporaries = [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
                 cards = [f"card-{key}.json" for _, _, key in _files(place, _CARD_NAME)]
                 for name in [*(f"{key}.json" for key in keys), *cards, *temporaries]:
-                    os.unlink(name, dir_fd=place)
+                    _unlink(place, name)
         except FileNotFoundError:
             return 0, 0
         except OSError as error:
@@ -399,6 +399,12 @@ def _read(place: int, name: str, most_bytes: int, read: Callable[[bytes], _T]) -
         os.close(fd)
 
 
+def _unlink(place: int, name: str) -> None:
+    """Remove a file, which another autocap may have removed. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=place)
+
+
 def _cards(place: int) -> list[tuple[str, CardRecord | None]]:
     """The key and what is known of each card, `None` where that cannot be used, that written longest ago first."""
     keys = [key for _, _, key in _files(place, _CARD_NAME)]
@@ -425,5 +431,5 @@ def _prune(place: int, kept: str) -> None:
     for _, size, key in files:
         if count <= MOST_ENTRIES and in_all <= MOST_BYTES_IN_ALL:
             break
-        os.unlink(f"{key}.json", dir_fd=place)
+        _unlink(place, f"{key}.json")
         count, in_all = count - 1, in_all - size

@@ -227,3 +227,23 @@ def test_a_record_too_damaged_to_be_read_is_not_written(store: MemoryStore) -> N
     with pytest.raises(ValueError, match="of another card"):
         card_from(card_bytes(record()), "0" * 64)
     assert digest(shown("a")) == digest(replace(shown("b"), gpus=(), work=""))
+
+
+def test_what_another_autocap_has_removed_meanwhile_stops_nothing(store: MemoryStore, monkeypatch) -> None:
+    for number in range(MOST_CARDS):
+        store.write_card(record(model=f"card {number}"))
+    store.write(entry("aa"))
+    unlink, lost = os.unlink, list[str]()
+
+    def slow(name: str, *, dir_fd: int) -> None:
+        if not lost:
+            lost.append(name)
+            unlink(name, dir_fd=dir_fd)
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", slow)
+    store.write_card(record(model="one more"))
+    assert len(lost) == 1
+    lost.clear()
+    assert store.forget_all() == (1, MOST_CARDS)
+    assert list(store.place.iterdir()) == []
