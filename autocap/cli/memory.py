@@ -200,12 +200,13 @@ def _take_in(file: Path, store: MemoryStore, *, as_json: bool) -> None:
         raise MemoryUnavailable(
             f"{file} is not what `autocap memory cards --export` writes: {error}; nothing of it was taken in"
         ) from error
-    new, kept = 0, {record.key for record in store.cards() if record.is_own}
+    known = {record.key: record for record in store.cards()}
+    new, kept = 0, {key for key, record in known.items() if record.is_own}
     for record in handed:
         if record.key not in kept and len(kept) == MOST_CARDS:  # it would take the place of another of them
             continue
         try:
-            joined, added = taken_in(store.card(record.key), record)
+            joined, added = taken_in(known.get(record.key), record)
             if added:
                 store.write_card(joined)
         except MemoryUnavailable as error:

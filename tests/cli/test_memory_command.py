@@ -175,6 +175,7 @@ def test_what_is_no_file_is_not_replaced_by_what_is_known_of_cards(here: Here, s
     assert json.loads(here("memory", "cards", "--export", "cards.json", "--json").stdout) == {"cards": 1, "jobs": 1}
 
 
+@pytest.mark.slow
 def test_cards_of_others_take_the_place_of_none_that_were_measured_here(here: Here, store: MemoryStore) -> None:
     for number in range(MOST_CARDS):
         store.write_card(record(model=f"card {number}"))

@@ -262,9 +262,10 @@ class MemoryStore:
             make_private(self.place)
             with self._opened() as place:
                 put(place, f"card-{record.key}.json", text, 0o600)
-                others = [one for one in _cards(place) if one[0] != record.key]
+                surplus = len(_files(place, _CARD_NAME)) - MOST_CARDS
+                others = [one for one in _cards(place) if one[0] != record.key] if surplus > 0 else []
                 others.sort(key=lambda one: one[1] is not None and one[1].is_own)
-                for key, _ in others[: max(0, len(others) + 1 - MOST_CARDS)]:
+                for key, _ in others[:surplus]:
                     _unlink(place, f"card-{key}.json")
         except OSError as error:
             raise self._unavailable(error, "written") from error

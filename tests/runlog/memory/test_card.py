@@ -127,9 +127,7 @@ def test_of_too_many_models_those_go_first_of_which_nothing_was_measured_here(st
 def test_the_largest_file_for_others_can_be_taken_in() -> None:
     points = [point(1 / 3 + number / 700, 0.1234567890123456, 1.1234567890123456) for number in range(MOST_CARD_POINTS)]
     jobs = [shown(f"{number:02d}", 0.5 + number / 70, *points) for number in range(MOST_JOBS)]
-    records = [record(*jobs, model=f"card {number}") for number in range(MOST_CARDS)]
-    data = cards_bytes(records)
-    assert len(data) <= MOST_HANDED_BYTES
+    assert MOST_CARDS * len(cards_bytes([record(*jobs)])) <= MOST_HANDED_BYTES
     many = [replace(one, gpus=tuple(f"GPU-{place:036d}" for place in range(MOST_GPUS))) for one in jobs]
     assert card_bytes(record(*many))
 
@@ -229,6 +227,7 @@ def test_a_record_too_damaged_to_be_read_is_not_written(store: MemoryStore) -> N
     assert digest(shown("a")) == digest(replace(shown("b"), gpus=(), work=""))
 
 
+@pytest.mark.slow
 def test_what_another_autocap_has_removed_meanwhile_stops_nothing(store: MemoryStore, monkeypatch) -> None:
     for number in range(MOST_CARDS):
         store.write_card(record(model=f"card {number}"))
