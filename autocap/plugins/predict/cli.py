@@ -104,12 +104,9 @@ class Predict:
 
 def _cap(text: str) -> float:
     """`200`: watts; `70%`: a share of the default limit, 0.7. Raises ArgumentTypeError."""
-    try:
-        share = float(text.removesuffix("%"))
-    except ValueError:
-        share = float("nan")
+    share = values.number_or_none(text.removesuffix("%"))
     least, most = (10.0, 100.0) if text.endswith("%") else (5.0, 10_000.0)
-    if not least <= share <= most:
+    if share is None or not least <= share <= most:
         raise argparse.ArgumentTypeError(f"{values.shown(text)} is no cap; give 5 to 10000 watts, or 10% to 100%")
     return share / 100 if text.endswith("%") else share
 

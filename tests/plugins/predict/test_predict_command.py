@@ -202,6 +202,8 @@ def test_a_metric_with_prices_is_refused_unless_another_is_given(tmp_path: Path,
         (("--to", "A40", "--metric", "cost"), "--metric cost cannot be predicted"),
         (("--to", "A40", "--metric", "eds", "--k", "0.5"), "EDS needs a finite k above 1"),
         (("--to", "A40", "--cap", "nan"), "is no cap"),
+        (("--to", "A40", "--cap", "70 %"), "is no cap"),
+        (("--to", "A40", "--cap", "1_00"), "is no cap"),
         (("--to", "A40", "--cap", "120%"), "give 5 to 10000 watts, or 10% to 100%"),
     ],
 )
