@@ -309,7 +309,8 @@ def test_a_line_says_what_is_known_of_the_card(told: dict[str, Any], said: str) 
     line = Wording().line(CardRecalled(t_s=0.0, **told))
     assert line is not None
     assert line.startswith(f"card: {said}")
-    assert line.endswith("; --no-memory to begin without")
+    how = "--no-memory and no --warm-start" if "job_on" in told else "--no-memory"
+    assert line.endswith(f"; {how} to begin without")
 
 
 @pytest.mark.slow
