@@ -201,7 +201,10 @@ def damaged(change: Callable[[Any], object]) -> bytes:
         (damaged(lambda file: file["cards"][0].update(format=7)), "its format is 7"),
         (damaged(lambda file: file["cards"][0].update(curves=[])), "it has 0 curves, and may have 1 to 16"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(draw=9.0)), "card 1: curve 1: draw is 9"),
-        (damaged(lambda file: file["cards"][0]["curves"][0].update(draw=1e300)), "card 1"),
+        (
+            damaged(lambda file: file["cards"][0]["curves"][0].update(draw=1e300)),
+            "draw: a number is not finite, or bey",
+        ),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(job="me")), "64 hexadecimal digits"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(gpus=["GPU-1"])), "on which machine"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(measured_at="now")), "no moment"),
