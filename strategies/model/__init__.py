@@ -183,7 +183,7 @@ class Model(Strategy):
 
     def _unproven(self) -> float | None:
         """Where a warm start alone says that nothing is to be gained, the highest cap of which it says so."""
-        if any(setting < self._baseline_w for setting in self.findings):
+        if any(trial.setting < self._baseline_w for trial in self._trials):
             return None
         past = {one.setting[0] for one in self._past}
         return max((one for one in self._candidates if one in past and one < self._baseline_w), default=None)
