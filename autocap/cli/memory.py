@@ -1,7 +1,9 @@
 """`autocap memory`."""
 
 import argparse
+import os
 import re
+import stat
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
 from autocap.runlog.input_file import read_input
 from autocap.runlog.memory.card import (
+    MOST_CARDS,
     MOST_HANDED_BYTES,
     CardRecord,
     card_written,
@@ -95,7 +98,8 @@ class Memory:
                 _cards(store, args.export, as_json=as_json)
             return 0
         if args.all:
-            _forgotten(store.forget_all(), as_json)
+            jobs, cards = store.forget_all()
+            _forgotten(jobs, as_json, cards)
             return 0
         entries = store.entries()
         if wants_key:
@@ -162,19 +166,28 @@ def _cards(store: MemoryStore, file: Path | None, *, as_json: bool) -> None:
     if file is not None:
         if not records:
             raise MemoryUnavailable(f"nothing is known of any card in {store.place}, so {file} was not written")
-        data = cards_bytes(records)
-        try:
-            with closing(OutputDirectory(file.parent.absolute(), make=False)) as place:
-                place.put(file.name, data)
-        except OSError as error:
-            raise MemoryUnavailable(f"{file} cannot be written: {error.strerror}; name another place") from error
-        put(f"written to {file}: {_counted(records)}; it names no command, path, user or machine")
+        _write(file, cards_bytes(records))
+        if as_json:
+            put_json({"cards": len(records), "jobs": sum(len(record.curves) for record in records)})
+        else:
+            put(f"written to {file}: {_counted(records)}; it names no command, path, user or machine")
     elif as_json:
         put_json([card_written(record) for record in records])
     elif records:
         text.show(known_cards(records))
     else:
         put(f"nothing is known of any card in {store.place}")
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Raises MemoryUnavailable where the file cannot be written; a device, a link or a pipe is not replaced."""
+    try:
+        if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+            raise MemoryUnavailable(f"{file} is no regular file, so it was not replaced; name a file")
+        with closing(OutputDirectory(file.parent.absolute(), make=False)) as place:
+            place.put(file.name, data)
+    except OSError as error:
+        raise MemoryUnavailable(f"{file} cannot be written: {error.strerror}; name another place") from error
 
 
 def _take_in(file: Path, store: MemoryStore, *, as_json: bool) -> None:
@@ -187,16 +200,25 @@ def _take_in(file: Path, store: MemoryStore, *, as_json: bool) -> None:
         raise MemoryUnavailable(
             f"{file} is not what `autocap memory cards --export` writes: {error}; nothing of it was taken in"
         ) from error
-    new = 0
+    known = {record.key: record for record in store.cards()}
+    new, kept = 0, {key for key, record in known.items() if record.is_own}
     for record in handed:
-        joined, added = taken_in(store.card(record.key), record)
-        if added:
-            store.write_card(joined)
+        if record.key not in kept and len(kept) == MOST_CARDS:  # it would take the place of another of them
+            continue
+        try:
+            joined, added = taken_in(known.get(record.key), record)
+            if added:
+                store.write_card(joined)
+        except MemoryUnavailable as error:
+            raise MemoryUnavailable(f"{error}; {new} new jobs of {file} were taken in before") from error
+        kept.add(record.key)
         new += added
+    left_out = len([record for record in handed if record.key not in kept])
     if as_json:
-        put_json({"cards": len(handed), "new": new})
+        put_json({"cards": len(handed), "new": new, "left_out": left_out})
     else:
-        put(f"taken in from {file}: {_counted(handed)}, new: {new}")
+        why = f"; left out: {left_out}, as {MOST_CARDS} models are kept, and those measured here first"
+        put(f"taken in from {file}: {_counted(handed)}, new: {new}{why if left_out else ''}")
 
 
 def _counted(records: Sequence[CardRecord]) -> str:
@@ -204,8 +226,9 @@ def _counted(records: Sequence[CardRecord]) -> str:
     return f"{jobs} job{'s' * (jobs != 1)} on {len(records)} model{'s' * (len(records) != 1)} of card"
 
 
-def _forgotten(count: int, as_json: bool) -> None:
+def _forgotten(count: int, as_json: bool, cards: int = 0) -> None:
     if as_json:
         put_json({"forgotten": count})
     else:
-        put(f"forgotten: {count} job{'s' * (count != 1)}")
+        also = f", and what was known of {cards} model{'s' * (cards != 1)} of card"
+        put(f"forgotten: {count} job{'s' * (count != 1)}{also if cards else ''}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from autocap.reports.document import Document, Table
 from autocap.runlog.memory.card import CardRecord, binds_at, least_energy_at, median_range, waits_for_memory
 
+_EMULATED = " (emulated)"
 CARD_TITLES = ("card", "jobs", "draw", "caps bind below", "least energy at", "wait for memory", "settling")
 
 
@@ -25,7 +26,7 @@ def _row(record: CardRecord) -> tuple[str, ...]:
     curves = record.curves
     waiting = sum(waits_for_memory(one) for one in curves)
     return (
-        f"{record.model}{' (emulated)' * record.emulated}",
+        record.model if record.model.endswith(_EMULATED) or not record.emulated else record.model + _EMULATED,
         str(len(curves)),
         _shares([one.draw for one in curves]),
         _shares([at for one in curves if (at := binds_at(one)) is not None]),

@@ -4,15 +4,18 @@ It goes by the cards of the run: those curves that were measured on these very o
 under the same branch of the driver, then those of the model. It is a hint for a search, never a measurement.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocap.devices.base import Device
+from autocap.errors import MemoryUnavailable
 from autocap.events import CardRecalled
 from autocap.records import Measurement, RelativeCurve, SensorInfo
 from autocap.runlog.memory.card import CARD_FORMAT, MOST_GPUS, CardCurve, CardRecord, card_key, relative
 from autocap.runlog.memory.store import MemoryStore, Point, Setup
 
+log = logging.getLogger(__name__)
 _ENOUGH = 4  # jobs: with fewer, those on cards less like it are taken, too
 
 
@@ -68,7 +71,7 @@ class OnCards:
         if key is None:
             return NOWHERE
         found, of_job, on = list[CardCurve](), list[RelativeCurve](), list[str]()
-        for record in store.cards():
+        for record in _readable(store):
             if (record.kind, record.emulated) != (self.setup.kind, self.setup.emulated):
                 continue
             for curve in record.curves:
@@ -116,3 +119,12 @@ class OnCards:
         setup = self.setup
         empty = CardRecord(format=CARD_FORMAT, kind=setup.kind, emulated=setup.emulated, model=setup.gpus[0], curves=())
         store.write_card((store.card(key) or empty).with_curve(shown))
+
+
+def _readable(store: MemoryStore) -> list[CardRecord]:
+    """What there is of cards; none where that cannot be read, as nothing of it stops a run."""
+    try:
+        return store.cards()
+    except MemoryUnavailable:
+        log.debug("nothing is known of cards", exc_info=True)
+        return []

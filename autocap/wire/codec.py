@@ -139,8 +139,11 @@ def _optional_float(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    is_number = type(value) in (int, float) and abs(value) < MOST_WHOLE
-    return float(value) if is_number else _refused()
+    if type(value) not in (int, float):
+        return _refused()
+    if not abs(value) < MOST_WHOLE:
+        raise BadMessage("a number is not finite, or beyond 2^53")
+    return float(value)
 
 
 def _escaped(value: Any) -> str:

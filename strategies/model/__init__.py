@@ -15,10 +15,12 @@ as long.
 
 Where energy is the whole machine's, the rest of it is taken to draw the same at every cap, until trials tell.
 
-What other jobs have shown on the card, and this job on others, is one more family of curves (`card`).
+What other jobs have shown on the card, and this job on others, is one more family of curves (`card`). Where with it
+nothing but the limit is left to keep, the search goes on without it: it may be wrong, and talks no job out of a search.
 
 A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
-trial is not where they put it they are dropped, and the search goes on as if they had never been.
+trial is not where they put it they are dropped, and the search goes on as if they had never been. Where they say that
+nothing is to be gained, the highest of their caps is tried, so that this can be seen to be wrong.
 """
 
 import math
@@ -42,6 +44,7 @@ _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must 
 _PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
+_NEXT_TO_NOTHING = 0.01  # with a gain of less, what was recorded elsewhere is not believed to be all there is
 _AKIN_WORTH = 0.7  # how much more that is of a job that is like others on the card, of which much is known before
 _KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 15, 1e-4  # the same beside the best cap of a job that may have a knee
 _LEAST_AGAIN = 4e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
@@ -83,8 +86,11 @@ class Model(Strategy):
         self._settings = np.array(list(self._places))
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
         at = self._settings, self._baseline_w, self._gpu_w, self.baseline.cap_binding
-        curves = with_card(shapes(*at, self.families), *at, self.elsewhere)
-        self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
+        rest = 1 - self._gpu_w / _drawn_w(self.baseline)
+        plain = shapes(*at, self.families)
+        curves = with_card(plain, *at, self.elsewhere)
+        self._shapes = with_rest(curves, rest)
+        self._plain = None if curves is plain else with_rest(plain, rest)  # to go on with
         where = self._settings, self._baseline_w
         self._kernels = kernels(*where, POWER), kernels(*where, TIME)
         self._learned: tuple[Belief, Costs] | None = None  # until more is told
@@ -164,11 +170,23 @@ class Model(Strategy):
         if worth.any():
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
             return float(self._settings[reach[int(np.argmax(choice))]])
+        if best > 1 - _NEXT_TO_NOTHING and (doubted_w := self._unproven()) is not None:
+            return doubted_w
+        if best > 1 - _NEXT_TO_NOTHING and self._plain is not None:
+            self._shapes, self._plain, self._learned = self._plain, None, None
+            return self._next()
         if kept_w is not None:
             return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         top_w = self._candidates[-1]
         return top_w if self.metric.max_slowdown is None and not self.tried(top_w) else None
+
+    def _unproven(self) -> float | None:
+        """Where a warm start alone says that nothing is to be gained, the highest cap of which it says so."""
+        if any(trial.setting < self._baseline_w for trial in self._trials):
+            return None
+        past = {one.setting[0] for one in self._past}
+        return max((one for one in self._candidates if one in past and one < self._baseline_w), default=None)
 
     def _usual_errors(self) -> tuple[float, float]:
         """Those of a trial's power and time: the least so far, as a baseline of a few iterations has larger ones."""

@@ -25,6 +25,8 @@ _LEAST_SHARE = 1e-4  # with less of the prior, what was recorded is left out
 _KINDS = ((AKIN, 1.0, 2000),)
 _MIXED = 3  # recorded curves between which one lies
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve
+_MOST = math.log(1000.0)  # in ln, up or down: of power and time
+_APART = 1e-3  # in ln: of caps that are nearer to each other, or to the limit, one is taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ def with_card(
     elsewhere: Sequence[RelativeCurve],
 ) -> Shapes:
     """The curves with those recorded elsewhere; as they are where nothing was. The other arguments: as of `shapes`."""
+    elsewhere = [curve for curve in elsewhere if len(_rows(curve)) > 1]
     if not elsewhere:
         return curves
     family = Family(curves=partial(_seen, elsewhere), share=1.0, kinds=_KINDS)
@@ -71,6 +74,16 @@ def _total(log_weight: Floats) -> float:
     """The ln of the sum of weights."""
     most = float(log_weight.max())
     return most + math.log(float(np.exp(log_weight - most).sum()))
+
+
+def _rows(curve: RelativeCurve) -> list[tuple[float, float, float]]:
+    """Cap, power and time, in ln, of what it was measured at, the limit among it, ascending."""
+    found = [(0.0, 0.0, 0.0)]
+    for point in sorted(curve.points, key=lambda point: point.cap):
+        cap = math.log(point.cap)
+        if all(abs(cap - other) > _APART for other, _, _ in found):
+            found.append((cap, math.log(point.power), math.log(point.time)))
+    return sorted(found)
 
 
 class _Spline(Protocol):
@@ -91,8 +104,7 @@ class _Recorded:
     def of(cls, curve: RelativeCurve) -> "_Recorded":
         from scipy.interpolate import PchipInterpolator
 
-        rows = {1.0: (1.0, 1.0), **{point.cap: (point.power, point.time) for point in curve.points}}
-        caps, power, time = np.log([(cap, *rows[cap]) for cap in sorted(rows)]).T
+        caps, power, time = np.array(_rows(curve)).T
         splines = [cast(_Spline, PchipInterpolator(caps, values)) for values in (power, time)]
         first = caps[1] - caps[0]
         slopes = [float((values[1] - values[0]) / first) for values in (power, time)]
@@ -108,10 +120,9 @@ class _Recorded:
         """ln P/P0 and ln t/t0 at caps in ln, of any shape; beyond, steeper: factors on the slopes below the lowest."""
         within = np.clip(caps, self.lowest, self.highest)
         below = np.minimum(caps - self.lowest, 0.0)
-        return (
-            self.power(within) + below * np.clip(self.ends[0] * beyond, 0.0, 1.0),
-            self.time(within) + below * np.minimum(self.ends[1], -0.05) * steeper,
-        )
+        power = self.power(within) + below * np.clip(self.ends[0] * beyond, 0.0, 1.0)
+        time = self.time(within) + below * np.minimum(self.ends[1], -0.05) * steeper
+        return np.clip(power, -_MOST, _MOST), np.clip(time, -_MOST, _MOST)
 
 
 def _seen(

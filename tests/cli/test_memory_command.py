@@ -5,11 +5,14 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from autocap.reports import run_list, text
+from autocap.runlog import output_directory
+from autocap.runlog.memory.card import MOST_CARDS
 from autocap.runlog.memory.store import Entry, MemoryStore
 from tests.cli.test_cli import EMULATED, Cli, Here, require_said
 from tests.doubles.memories import curve, entry
@@ -158,6 +161,67 @@ def test_what_is_known_of_cards_is_shown_handed_on_and_taken_in(here: Here, stor
         "taken in from cards.json: 2 jobs on 1 model of card, new: 2\n"
     )
     assert [one.draw for one in store.cards()[0].curves] == [0.9, 0.6]
+
+
+def test_what_is_no_file_is_not_replaced_by_what_is_known_of_cards(here: Here, store: MemoryStore, cli: Cli) -> None:
+    store.write_card(record())
+    os.mkfifo(cli.folder / "pipe")
+    (cli.folder / "link").symlink_to("elsewhere")
+    for name in ("pipe", "link"):
+        refused = here("memory", "cards", "--export", name)
+        require_said(refused, 1, f"{name} is no regular file, so it was not replaced; name a file")
+    assert (cli.folder / "pipe").is_fifo()
+    assert (cli.folder / "link").is_symlink()
+    assert json.loads(here("memory", "cards", "--export", "cards.json", "--json").stdout) == {"cards": 1, "jobs": 1}
+
+
+@pytest.mark.slow
+def test_cards_of_others_take_the_place_of_none_that_were_measured_here(here: Here, store: MemoryStore) -> None:
+    for number in range(MOST_CARDS):
+        store.write_card(record(model=f"card {number}"))
+    here("memory", "cards", "--export", "cards.json")
+    here("memory", "forget", "--all")
+    store.write_card(record(model="own"))
+    assert here("memory", "import", "cards.json").stdout == (
+        f"taken in from cards.json: 16 jobs on 16 models of card, new: 15; left out: 1, as {MOST_CARDS} models are "
+        "kept, and those measured here first\n"
+    )
+    assert "own" in {one.model for one in store.cards()}
+    said = here("memory", "forget", "--all").stdout
+    assert said == "forgotten: 0 jobs, and what was known of 16 models of card\n"
+
+
+def test_what_was_taken_in_before_the_disk_was_full_is_said(
+    here: Here, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        store.write_card(record(model=f"card {number}"))
+    here("memory", "cards", "--export", "cards.json")
+    here("memory", "forget", "--all")
+    write, left = output_directory.write, [2]
+
+    def full(file: FileIO, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        write(file, data)
+
+    monkeypatch.setattr(output_directory, "write", full)
+    said = here("memory", "import", "cards.json")
+    require_said(said, 1, "No space left on device")
+    assert "2 new jobs of cards.json were taken in before" in said.stderr
+    assert len(store.cards()) == 2
+
+
+def test_cards_that_cannot_be_looked_at_are_not_said_to_be_unknown(here: Here, store: MemoryStore) -> None:
+    store.write_card(record())
+    store.place.chmod(0o777)
+    require_said(here("memory", "cards"), 1, "can be written by others (mode 0777), so nothing is remembered there")
+
+
+def test_an_emulated_card_is_called_so_once(here: Here, store: MemoryStore) -> None:
+    store.write_card(replace(record(model="Quadro RTX 6000 (emulated)"), emulated=True))
+    assert here("memory", "cards").stdout.count("(emulated)") == 1
 
 
 def test_a_file_that_is_no_record_of_cards_is_refused(here: Here, store: MemoryStore, tmp_path: Path) -> None:

@@ -243,7 +243,8 @@ def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) 
     blocked = run(place=run.folder / "file" / "memory")
     (warning,) = [event.text for event in blocked.events if isinstance(event, events.Warned)]
     assert warning == (
-        f"{run.folder}/file/memory cannot be written: Not a directory; make room or set its rights, or pass --no-memory"
+        f"{run.folder}/file/memory cannot be written: Not a directory; make it a directory of your own with room in "
+        "it, or run with --no-memory"
     )
     assert blocked.of(events.Decided)
 
@@ -308,7 +309,8 @@ def test_a_line_says_what_is_known_of_the_card(told: dict[str, Any], said: str) 
     line = Wording().line(CardRecalled(t_s=0.0, **told))
     assert line is not None
     assert line.startswith(f"card: {said}")
-    assert line.endswith("; --no-memory to begin without")
+    how = "--no-memory and no --warm-start" if "job_on" in told else "--no-memory"
+    assert line.endswith(f"; {how} to begin without")
 
 
 @pytest.mark.slow

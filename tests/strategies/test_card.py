@@ -76,11 +76,38 @@ def test_a_job_that_draws_unlike_all_of_them_is_searched_as_if_there_were_no_rec
     assert found(low, of(high, 120.0, 150.0, 190.0)).asks == found(low).asks
 
 
-def test_points_far_from_reason_do_not_stop_a_search() -> None:
-    odd = RelativePoint(cap=0.02, power=10.0, time=100.0, power_rel_stderr=1.0, period_rel_stderr=1.0)
-    even = RelativePoint(cap=4.0, power=0.01, time=0.01, power_rel_stderr=0.0, period_rel_stderr=0.0)
-    wild = RelativeCurve(draw=0.9, binding=True, points=(odd, even))
+def seen(*points: tuple[float, float, float]) -> RelativeCurve:
+    """points: cap, power and time."""
+    return RelativeCurve(
+        draw=0.9,
+        binding=True,
+        points=tuple(
+            RelativePoint(cap=cap, power=power, time=time, power_rel_stderr=0.0, period_rel_stderr=1.0)
+            for cap, power, time in points
+        ),
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "wild",
+    [
+        seen((0.02, 10.0, 100.0), (4.0, 0.01, 0.01)),
+        seen((1.0, 0.5, 0.5)),  # the limit alone
+        seen((0.5, 0.01, 100.0), (math.nextafter(0.5, 1), 10.0, 0.01)),
+        seen((0.95, 0.5, 100.0), (0.952, 0.9, 1.0)),  # straight on, it would be beyond what a float holds
+    ],
+)
+def test_points_far_from_reason_do_not_stop_a_search(wild: RelativeCurve) -> None:
     assert found(PHYSICAL[2], wild).kept_w is not None
+
+
+def test_a_record_by_which_every_cap_is_slow_talks_no_job_out_of_a_search() -> None:
+    curve = PHYSICAL[2]
+    slow = seen(*((cap, 0.99, 100.0) for cap in (0.4, 0.6, 0.8, 0.9)))
+    kept_w = found(curve, slow, slow).kept_w
+    assert kept_w is not None
+    assert curve.regret(ENERGY, kept_w) < 0.02
 
 
 @pytest.mark.slow

@@ -96,6 +96,23 @@ def test_a_warm_start_that_no_longer_holds_is_dropped() -> None:
     assert memory_bound.regret(EDP, found.kept_w or GRID[-1]) < 0.01
 
 
+def test_a_warm_start_by_which_nothing_is_to_be_gained_is_tried_where_it_costs_least() -> None:
+    first, *others = past(PHYSICAL[0], 1.0)
+    assert first.measurement is not None
+    slow = [replace(first, measurement=_longer(first.measurement, 0.5)), *others]  # its baseline was wrong
+    found = fit(PHYSICAL[0], EDP, noise=0.002, history=slow)
+    assert found.asks[:2] == (GRID[-1], 200.0)
+    assert PHYSICAL[0].regret(EDP, found.kept_w or GRID[-1]) < 0.01
+    steep = Curve(name="nothing to save", draw_w=400, memory_share=0.0, static_share=0.5, exponent=1.0)
+    assert fit(steep, EDP, noise=0.002, history=past(steep, 1.0)).kept_w == GRID[-1]
+    failing = built(Model, EDP, measured(steep, GRID[-1]), history=past(steep, 1.0))
+    asked = [failing.ask()]
+    while asked[-1] is not None:
+        failing.tell(Trial(setting=asked[-1], state=TrialState.FAILED, reason="no progress"))
+        asked.append(failing.ask())
+    assert asked.count(200.0) <= 1
+
+
 def past(curve: Curve, factor: float) -> list[Trial]:
     """The trials of an earlier run, whose iterations were that much longer."""
     baseline = measured(curve, GRID[-1], stated=0.002)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from autocap.config.values import shown
 from autocap.errors import UsageError
 from autocap.text import did_you_mean
 from autocap.wire.codec import decode
@@ -56,9 +57,12 @@ def chosen(text: str) -> tuple[Card, ...]:
         return cards()
     models = [card.model for card in cards()]
     found = next((card for card in cards() if card.model.lower() == text.lower()), card_of(text))
+    several = [model for model in models if model.lower().startswith(f"{text.lower()} ")]
+    if found is None and len(several) > 1:
+        raise UsageError(f"--to {shown(text)} stands for several cards; give one of {', '.join(several)}")
     if found is None:
         raise UsageError(
-            f"--to {text}: nothing can be said of such a card, as no published measurements of its like are at hand"
-            f"{did_you_mean(text, models)}; choose all, {', '.join(models)}"
+            f"--to {shown(text)}: nothing can be said of such a card, as no published measurements of its like are at "
+            f"hand{did_you_mean(text, models)}; choose all, {', '.join(models)}"
         )
     return (found,)

@@ -85,29 +85,28 @@ class Predict:
         if is_key(str(args.directory)) and not os.path.lexists(args.directory):
             found = remembered(entry_of(str(args.directory), own_store().entries()))
         else:
-            found = measured(args.directory, read_events(args.directory, damaged.append))
+            events = read_events(args.directory, damaged.append)
+            note(*(f"warning: {one}" for one in damaged))  # also where that leaves nothing to tell from
+            found = measured(args.directory, events)
         metric, prices = _metric(args, found), _prices(args, found)
         others = [card for card in targets if card != found.card]
         outlooks = priced(
             [expect(found, card, args.cap, metric, args.precision) for card in (None, *others)], prices, found.count
         )
         if args.json:
-            of = {"metric": metric.name, "emulated": found.emulated, "currency": prices.currency}
+            of = {"metric": metric.name, "k": metric.k, "emulated": found.emulated, "devices": found.count}
+            of |= {"per": found.per, "currency": prices.currency}
             put_json({**of, "cards": [encode(one) for one in outlooks]})
         else:
             text.show(document(found, outlooks, metric, prices))
-        note(*(f"warning: {one}" for one in damaged))
         return 0
 
 
 def _cap(text: str) -> float:
     """`200`: watts; `70%`: a share of the default limit, 0.7. Raises ArgumentTypeError."""
-    try:
-        share = float(text.removesuffix("%"))
-    except ValueError:
-        share = float("nan")
+    share = values.number_or_none(text.removesuffix("%"))
     least, most = (10.0, 100.0) if text.endswith("%") else (5.0, 10_000.0)
-    if not least <= share <= most:
+    if share is None or not least <= share <= most:
         raise argparse.ArgumentTypeError(f"{values.shown(text)} is no cap; give 5 to 10000 watts, or 10% to 100%")
     return share / 100 if text.endswith("%") else share
 

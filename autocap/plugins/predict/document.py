@@ -23,7 +23,7 @@ def document(found: Measured, outlooks: Sequence[Outlook], metric: Metric, price
     cards = f"{found.count} × {found.name}" if found.count > 1 else found.name
     name = f"eds, k = {metric.k:g}" if metric.name == "eds" else metric.name
     table = Table(
-        heading=f"measured on {cards}, expected per iteration",
+        heading=f"measured on {cards}, expected per {found.per}",
         titles=(*_TITLES, *money),
         rows=tuple(_row(one)[: len(_TITLES) + len(money)] for one in outlooks),
         note="power is modelled" if found.emulated else "",

@@ -8,7 +8,7 @@ import numpy as np
 from autocap.metrics import Metric
 from autocap.plugins.predict import rule
 from autocap.plugins.predict.cards import Card
-from autocap.plugins.predict.rule import FITTED, LARGEST, Constants, Spread
+from autocap.plugins.predict.rule import FITTED, LARGEST, LARGEST_SIGMA, Constants, Spread
 from autocap.plugins.predict.source import Measured
 
 _STEP_W = 5.0
@@ -77,19 +77,21 @@ def expect(
     curve, low = found.curve, _lowest(found, target, here)
     lowest, why_low = low
     why_cap: str | None = None
-    if share > 1 or (min_w is not None and share * default_w < min_w - 1e-6):
-        allowed = f"{'?' if min_w is None else f'{min_w:g}'} to {default_w:g} W"
-        why_cap = f"{share * default_w:.0f} W is outside of {allowed}"
+    if share > 1 + 1e-6:
+        why_cap = f"{share * default_w:.0f} W is above the default limit, {default_w:g} W, beyond which nothing is told"
+    elif min_w is not None and share * default_w < min_w - 1e-6:
+        why_cap = f"{share * default_w:.0f} W is below {min_w:g} W, the lowest limit that can be set"
     elif share < lowest - 1e-9:
         why_cap = f"{100 * share:.0f} % of the limit: {why_low}"
     log_power, log_time = (np.zeros(1), np.zeros(1)) if curve is None else rule.at(curve, np.array([share]))
+    of_power, of_time, of_energy = _of_lines(curve, share)
     far = 0.0 if here else float(rule.reach(np.array([share]))[0])
     sums = {
-        "time": (time.log + log_time[0], math.hypot(time.sigma, constants.time * far, error)),
-        "power": (draw.log + log_power[0], math.hypot(draw.sigma, constants.power * far, error)),
+        "time": (time.log + log_time[0], math.hypot(time.sigma, constants.time * far, of_time, error)),
+        "power": (draw.log + log_power[0], math.hypot(draw.sigma, constants.power * far, of_power, error)),
         "energy": (
             time.log + draw.log + log_time[0] + log_power[0],
-            math.hypot(time.sigma, draw.sigma, constants.energy * far, error),
+            math.hypot(time.sigma, draw.sigma, constants.energy * far, of_energy, error),
         ),
     }
     period_s, all_w = found.period_s, found.power_w * found.count
@@ -109,6 +111,14 @@ def expect(
         best=best,
         no_best=no_best,
     )
+
+
+def _of_lines(curve: rule.Curve | None, share: float) -> tuple[float, float, float]:
+    """What lines between measured caps leave out, standard deviations of power, time and energy."""
+    if curve is None:
+        return 0.0, 0.0, 0.0
+    power, time, energy = (float(each[0]) for each in rule.between(curve, np.array([share])))
+    return power, time, energy
 
 
 def _lowest(found: Measured, target: Card | None, here: bool) -> tuple[float, str | None]:
@@ -159,7 +169,7 @@ def _at_default(
 def _value(base: float | None, log: float, sigma: float, unknown: str | None) -> Value:
     if unknown is None and base is None:
         unknown = "iterations were not counted"
-    if unknown is None and math.expm1(2 * sigma) > LARGEST:
+    if unknown is None and sigma > LARGEST_SIGMA:
         unknown = f"two standard deviations are more than {100 * LARGEST:.0f} %"
     if unknown is not None or base is None:
         return Value(unknown=unknown)
@@ -181,11 +191,12 @@ def _best(
     energy, time = np.exp(log_power + log_time), np.exp(log_time)
     place = int(np.argmin(cost(metric, energy, time)))
     error *= math.sqrt(2)  # of two measurements
+    _, of_time, of_energy = _of_lines(curve, caps_w[place] / default_w)
     far = 0.0 if here else float(rule.reach(caps_w[place : place + 1] / default_w)[0])
     return Best(
         cap_w=float(caps_w[place]),
-        energy=_value(1.0, math.log(energy[place]), math.hypot(constants.energy * far, error), None),
-        time=_value(1.0, math.log(time[place]), math.hypot(constants.time * far, error), None),
+        energy=_value(1.0, math.log(energy[place]), math.hypot(constants.energy * far, of_energy, error), None),
+        time=_value(1.0, math.log(time[place]), math.hypot(constants.time * far, of_time, error), None),
         is_edge=bool(caps_w[place] <= least_w + 1e-6 and least_w > (min_w or 0.0)),
     ), None
 

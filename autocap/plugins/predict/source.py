@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ class Measured:
     period_s: of an iteration at the default limit, `None` where iterations were not counted; power_w: of each card.
     error: largest relative standard error of what was measured; infinite is unknown, as of single runs. curve: `None`
     without a cap below the default limit. metric: the run's own. emulated: power is modelled. rates: what a
-    kWh cost, as a mean where that moved.
+    kWh cost, as a mean where that moved. per: of what time, energy and cost are: an iteration, or a run of a sweep.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Measured:
     metric: Metric
     emulated: bool
     rates: Rates = NO_RATES
+    per: str = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,8 @@ def _of_sweep(directory: Path, events: Sequence[Event]) -> Measured:
     baseline = max(rows, key=lambda row: row.setting[0])
     metric = metric_of(summary.metric)
     trials = [(row, baseline) for row in rows]
-    return _measured(str(directory), devices, baseline, trials, metric, summary.plan.emulated, _told(metric))
+    found = _measured(str(directory), devices, baseline, trials, metric, summary.plan.emulated, _told(metric))
+    return replace(found, per="run")
 
 
 def _measured(

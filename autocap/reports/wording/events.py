@@ -199,7 +199,8 @@ class Wording:
         if event.job_on:
             known.append(f"this job on {', '.join(event.job_on)}")
         what = "it" if event.jobs + len(event.job_on) == 1 else "they"
-        return f"card: {'; '.join(known)}; the search begins from what {what} showed; --no-memory to begin without"
+        how = "--no-memory and no --warm-start" if event.job_on else "--no-memory"  # either may have told of it
+        return f"card: {'; '.join(known)}; the search begins from what {what} showed; {how} to begin without"
 
     def _sweep(self, event: events.SweepStarted) -> str:
         plan = event.plan

@@ -20,8 +20,8 @@ from autocap.wire.json_lines import parse
 
 CARD_FORMAT = 1
 MOST_JOBS, MOST_CARD_POINTS = 16, 40
-MOST_CARD_BYTES = 128 << 10  # of one record
-MOST_CARDS, MOST_HANDED_BYTES = 16, 2 << 20  # of a file for others
+MOST_CARD_BYTES = 256 << 10  # of one record
+MOST_CARDS, MOST_HANDED_BYTES = 16, 4 << 20  # of a file for others
 MOST_GPUS, _MOST_NAME = 64, 200  # identifiers; characters
 _KEY = re.compile(r"[0-9a-f]{64}")
 _DRIVER = re.compile(r"[\w.-]{1,32}")
@@ -73,6 +73,11 @@ class CardRecord:
     @property
     def key(self) -> str:
         return card_key(self.kind, self.model, emulated=self.emulated)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether some of it was measured here."""
+        return any(one.work for one in self.curves)
 
     def without(self, job: str) -> "CardRecord":
         """The record without that of a job."""
@@ -164,7 +169,7 @@ def cards_from(text: bytes) -> list[CardRecord]:
         raise ValueError(f"its format is none that this version reads, which is {CARD_FORMAT}")
     cards = found["cards"]
     if not isinstance(cards, list) or not 0 < len(cards) <= MOST_CARDS:
-        raise ValueError(f"it holds 1 to {MOST_CARDS} cards")
+        raise ValueError(f"it may hold a list of 1 to {MOST_CARDS} cards")
     records = list[CardRecord]()
     for place, each in enumerate(cards, 1):
         try:
@@ -206,9 +211,9 @@ def complaint(record: CardRecord) -> str | None:
     if record.format != CARD_FORMAT:
         return f"its format is {record.format}, and this version reads {CARD_FORMAT}"
     if not 0 < len(record.model) <= _MOST_NAME or not 0 < len(record.kind) <= _MOST_NAME:
-        return f"kind and model take 1 to {_MOST_NAME} characters"
+        return f"kind and model may have 1 to {_MOST_NAME} characters"
     if not 0 < len(record.curves) <= MOST_JOBS or len({one.job for one in record.curves}) < len(record.curves):
-        return f"it holds 1 to {MOST_JOBS} jobs, each once"
+        return f"it has {len(record.curves)} curves, and may have 1 to {MOST_JOBS}, of a job each"
     for place, curve in enumerate(record.curves, 1):
         wrong = _of_curve(curve)
         if wrong is not None:
@@ -218,21 +223,21 @@ def complaint(record: CardRecord) -> str | None:
 
 def _of_curve(curve: CardCurve) -> str | None:
     if _KEY.fullmatch(curve.job) is None or (curve.work and _KEY.fullmatch(curve.work) is None):
-        return "job, and work if it is not empty, are 64 hexadecimal digits"
+        return "job, and work if it is not empty, have to be 64 hexadecimal digits"
     if len(curve.gpus) > MOST_GPUS or any(not 0 < len(one) <= _MOST_NAME for one in curve.gpus):
-        return f"gpus holds at most {MOST_GPUS} identifiers of 1 to {_MOST_NAME} characters"
+        return f"gpus may hold at most {MOST_GPUS} identifiers of 1 to {_MOST_NAME} characters"
     if curve.driver is not None and _DRIVER.fullmatch(curve.driver) is None:
-        return "driver is its branch, at most 32 letters, digits, dots and dashes"
+        return "driver has to be its branch, at most 32 letters, digits, dots and dashes"
     if not _is_moment(curve.measured_at):
         return "measured_at is no moment in ISO 8601 with an offset"
     if not all(0 <= value <= _LONGEST_S for value in (curve.settle_s, curve.window_s)):
-        return f"settle_s and window_s are from 0 to {_LONGEST_S:g} s"
+        return f"settle_s is {curve.settle_s:g} and window_s {curve.window_s:g}, and may be 0 to {_LONGEST_S:g} s"
     low, high = _WITHIN["draw"]
     if not low <= curve.draw <= high:
         return f"draw is {curve.draw:g}, and may be {low:g} to {high:g} of the limit"
     caps = {point.cap for point in curve.points}
     if not 0 < len(curve.points) <= MOST_CARD_POINTS or len(caps) < len(curve.points):
-        return f"it has 1 to {MOST_CARD_POINTS} points, of a cap each"
+        return f"it has {len(curve.points)} points, and may have 1 to {MOST_CARD_POINTS}, of a cap each"
     return next((wrong for point in curve.points if (wrong := _wrong(point)) is not None), None)
 
 

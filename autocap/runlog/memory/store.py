@@ -238,34 +238,39 @@ class MemoryStore:
             return None
 
     def cards(self) -> list[CardRecord]:
-        """What jobs on each model of card have shown, that written last first; none where that cannot be read."""
+        """What jobs on each model of card have shown, that written last first; none where there is no directory.
+
+        Raises MemoryUnavailable where that cannot be read.
+        """
         try:
             with self._opened() as place:
-                keys = [key for _, _, key in reversed(_files(place, _CARD_NAME))]
-                found = [_read(place, f"card-{key}.json", MOST_CARD_BYTES, partial(card_from, key=key)) for key in keys]
-        except (OSError, MemoryUnavailable):
-            log.debug("nothing is remembered of cards in %s", self.place, exc_info=True)
+                return [record for _, record in reversed(_cards(place)) if record is not None]
+        except FileNotFoundError:
             return []
-        return [record for record in found if record is not None]
+        except OSError as error:
+            raise self._unavailable(error, "read") from error
 
     def card(self, key: str) -> CardRecord | None:
-        """What jobs on a card have shown; `None` where nothing is known of it that can be used."""
+        """What jobs on a card have shown; `None` where nothing is known of it that can be used. Raises as `cards`."""
         return next((record for record in self.cards() if record.key == key), None)
 
     def write_card(self, record: CardRecord) -> None:
-        """Keep a record in place of the one of its key; those written longest ago go where there are too many. Raises
-        MemoryUnavailable where it cannot be written."""
+        """Keep a record in place of the one of its key; where there are too many, those go that were written longest
+        ago, of which nothing was measured here before others. Raises MemoryUnavailable where it cannot be written."""
         try:
             text = card_bytes(record)
             make_private(self.place)
             with self._opened() as place:
                 put(place, f"card-{record.key}.json", text, 0o600)
-                for _, _, key in _files(place, _CARD_NAME)[:-MOST_CARDS]:
-                    os.unlink(f"card-{key}.json", dir_fd=place)
+                surplus = len(_files(place, _CARD_NAME)) - MOST_CARDS
+                others = [one for one in _cards(place) if one[0] != record.key] if surplus > 0 else []
+                others.sort(key=lambda one: one[1] is not None and one[1].is_own)
+                for key, _ in others[:surplus]:
+                    _unlink(place, f"card-{key}.json")
         except OSError as error:
             raise self._unavailable(error, "written") from error
         except ValueError as error:
-            raise MemoryUnavailable(f"what this run has shown of the card is not remembered: {error}") from error
+            raise MemoryUnavailable(f"what is known of {record.model} is not kept: {error}") from error
 
     def use(self, key: str) -> None:
         """Note that an entry was used now: those used longest ago go first."""
@@ -313,27 +318,28 @@ class MemoryStore:
             with self._opened() as place:
                 for record in self.cards():
                     if not record.without(key).curves:
-                        os.unlink(f"card-{record.key}.json", dir_fd=place)
-                os.unlink(f"{key}.json", dir_fd=place)
+                        _unlink(place, f"card-{record.key}.json")
+                _unlink(place, f"{key}.json")
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._unavailable(error, "written") from error
 
-    def forget_all(self) -> int:
-        """Remove every file of ours, also what cannot be used; how many entries that were. Raises MemoryUnavailable."""
+    def forget_all(self) -> tuple[int, int]:
+        """Remove every file of ours, also what cannot be used; how many jobs and cards that were. Raises
+        MemoryUnavailable."""
         try:
             with self._opened() as place:
                 keys = [key for _, _, key in _files(place)]
                 temporaries = [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
                 cards = [f"card-{key}.json" for _, _, key in _files(place, _CARD_NAME)]
                 for name in [*(f"{key}.json" for key in keys), *cards, *temporaries]:
-                    os.unlink(name, dir_fd=place)
+                    _unlink(place, name)
         except FileNotFoundError:
-            return 0
+            return 0, 0
         except OSError as error:
             raise self._unavailable(error, "written") from error
-        return len(keys)
+        return len(keys), len(cards)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -347,8 +353,8 @@ class MemoryStore:
                 if status.st_uid == os.geteuid():
                     whose = f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
                 raise MemoryUnavailable(
-                    f"{self.place} {whose}, so nothing is remembered there; make it your own, with mode 0700, or pass "
-                    "--no-memory"
+                    f"{self.place} {whose}, so nothing is remembered there; make it your own, with mode 0700, or run "
+                    "with --no-memory"
                 )
             yield place
         finally:
@@ -356,7 +362,8 @@ class MemoryStore:
 
     def _unavailable(self, error: OSError, what: str) -> MemoryUnavailable:
         return MemoryUnavailable(
-            f"{self.place} cannot be {what}: {error.strerror}; make room or set its rights, or pass --no-memory"
+            f"{self.place} cannot be {what}: {error.strerror}; make it a directory of your own with room in it, or run "
+            "with --no-memory"
         )
 
 
@@ -393,6 +400,18 @@ def _read(place: int, name: str, most_bytes: int, read: Callable[[bytes], _T]) -
         os.close(fd)
 
 
+def _unlink(place: int, name: str) -> None:
+    """Remove a file, which another autocap may have removed. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=place)
+
+
+def _cards(place: int) -> list[tuple[str, CardRecord | None]]:
+    """The key and what is known of each card, `None` where that cannot be used, that written longest ago first."""
+    keys = [key for _, _, key in _files(place, _CARD_NAME)]
+    return [(key, _read(place, f"card-{key}.json", MOST_CARD_BYTES, partial(card_from, key=key))) for key in keys]
+
+
 def _files(place: int, names: re.Pattern[str] = _NAME) -> list[tuple[int, int, str]]:
     """When each entry was used last, in nanoseconds, its bytes and its key, that used longest ago first. names: of the
     files."""
@@ -413,5 +432,5 @@ def _prune(place: int, kept: str) -> None:
     for _, size, key in files:
         if count <= MOST_ENTRIES and in_all <= MOST_BYTES_IN_ALL:
             break
-        os.unlink(f"{key}.json", dir_fd=place)
+        _unlink(place, f"{key}.json")
         count, in_all = count - 1, in_all - size

@@ -90,8 +90,8 @@ def test_what_is_no_line_of_json_is_told_from_what_is_no_request(line, says):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b'{"v":1,"id":1,"op":"set","watts":[1e999]}', "not of the type"),
-        (b'{"v":1,"id":1,"op":"set","watts":[' + b"9" * 400 + b"]}", "not of the type"),
+        (b'{"v":1,"id":1,"op":"set","watts":[1e999]}', "not finite, or beyond"),
+        (b'{"v":1,"id":1,"op":"set","watts":[' + b"9" * 400 + b"]}", "not finite, or beyond"),
         (b'{"v":1,"id":1,"op":"set","watts":[]}', "not 1 to 32"),
         (b'{"v":1,"id":1,"op":"lend","devices":["a","a"]}', "stands there twice"),
         (b'{"v":1,"id":1,"op":"lend","devices":["a\\n"]}', "cannot be printed"),

@@ -60,6 +60,7 @@ def test_json_has_ranges_or_reasons(run: Path, capsys) -> None:
     assert status == 0
     found = json.loads(out)
     here, there = found["cards"]
+    assert (found["k"], found["devices"]) == (None, 1)
     assert (found["metric"], here["measured_here"], there["model"]) == ("energy", True, "V100 SXM2")
     assert there["cap_w"] == pytest.approx(210)
     assert there["period_s"]["low"] < there["period_s"]["value"] < there["period_s"]["high"]
@@ -70,6 +71,7 @@ def test_a_sweep_is_as_good_as_a_run() -> None:
     found = measured(Path("sweep"), swept(("0",)))
     assert found.card is None  # it is called "card" there
     assert found.curve is not None
+    assert found.per == "run"
     assert found.curve.share[-1] == 1
     known = replace(found, card=card_named("Quadro RTX 6000"))
     assert expect(known, card_named("V100 SXM2"), None, Metric(name="energy"), 32).energy_j.value is not None
@@ -98,6 +100,12 @@ def test_a_damaged_line_is_left_out_and_counted_and_an_empty_directory_refused(r
     status, _, err = said(capsys, copy, "--to", "A40")
     assert status == 0
     assert err.startswith("autocap: warning: ")
+    damaged = copy / EVENTS
+    damaged.write_bytes(damaged.read_bytes().replace(b'"event": "baseline_measured", ', b""))
+    status, _, err = said(capsys, copy, "--to", "A40")
+    assert (status, err.count("\n")) == (1, 2)
+    assert err.startswith("autocap: warning: ")  # says why there is none
+    assert "has no baseline" in err
     (tmp_path / "empty").mkdir()
     status, out, err = said(capsys, tmp_path / "empty", "--to", "all")
     assert (status != 0, out) == (True, "")
@@ -194,6 +202,8 @@ def test_a_metric_with_prices_is_refused_unless_another_is_given(tmp_path: Path,
         (("--to", "A40", "--metric", "cost"), "--metric cost cannot be predicted"),
         (("--to", "A40", "--metric", "eds", "--k", "0.5"), "EDS needs a finite k above 1"),
         (("--to", "A40", "--cap", "nan"), "is no cap"),
+        (("--to", "A40", "--cap", "70 %"), "is no cap"),
+        (("--to", "A40", "--cap", "1_00"), "is no cap"),
         (("--to", "A40", "--cap", "120%"), "give 5 to 10000 watts, or 10% to 100%"),
     ],
 )

@@ -13,6 +13,8 @@ from autocap.plugins.predict.cards import card_of, cards, chosen
 from autocap.plugins.predict.outlook import cost, expect
 from autocap.plugins.predict.rule import Curve
 from autocap.plugins.predict.source import Measured
+from bench.transfer.cases import cap_cases
+from bench.transfer.fit import curve_of
 
 CARDS = {card.model: card for card in cards()}
 RTX, V100, A100 = (CARDS[name] for name in ("Quadro RTX 6000", "V100 SXM2", "A100 40GB PCIe"))
@@ -52,8 +54,12 @@ def test_a_card_is_known_by_its_drivers_name(name: str, model: str | None) -> No
 
 
 def test_an_unknown_card_is_refused_with_what_is_missing() -> None:
-    with pytest.raises(UsageError, match=r"--to H300: nothing can be said of such a card.*choose all, V100"):
+    with pytest.raises(UsageError, match=r"--to 'H300': nothing can be said of such a card.*choose all, V100"):
         chosen("H300")
+    with pytest.raises(UsageError, match=r"--to 'v100' stands for several cards; give one of V100 SXM2, V100 PCIe$"):
+        chosen("v100")
+    with pytest.raises(UsageError, match=r"--to 'x{60}…' \(3000 characters\): nothing"):
+        chosen("x" * 3000)
     assert chosen("all") == cards()
     assert chosen("a40") == (CARDS["A40"],)
 
@@ -128,10 +134,41 @@ def test_no_curve_is_carried_below_a_cliff_nor_of_a_job_that_is_bound_by_memory(
     assert "measure lower caps" in (rule.carried_from(short)[1] or "")
 
 
-@pytest.mark.parametrize("cap", [0.3, 400.0, 60.0])
-def test_a_cap_that_is_not_measured_or_cannot_be_set_has_no_numbers(cap: float) -> None:
+def test_what_lines_between_measured_caps_leave_out_is_in_the_error() -> None:
+    """Of each published curve the limit and one other cap, and what all between have shown."""
+    held, close = list[bool](), list[bool]()
+    for case in cap_cases():
+        whole = curve_of(case)
+        for first in range(len(whole.share) - 2):
+            some = np.array([first, -1])
+            told = Curve(share=whole.share[some], power=whole.power[some], time=whole.time[some], draw=whole.draw)
+            where = slice(first + 1, -1)
+            lines = rule.at(told, whole.share[where])
+            true = np.log(whole.power[where]), np.log(whole.time[where])
+            misses = [seen - line for seen, line in zip(true, lines, strict=True)]
+            for miss, sigma in zip((*misses, sum(misses)), rule.between(told, whole.share[where]), strict=True):
+                held += list(np.abs(miss) <= 2 * np.hypot(sigma, 0.005))
+                close += list(np.abs(miss) <= 0.01)
+    assert np.mean(held) > 0.9 > np.mean(close)
+    assert all(each == 0 for each in np.ravel(rule.between(CURVE, CURVE.share)))
+
+
+@pytest.mark.parametrize(
+    ("cap", "why"),
+    [
+        (0.3, "90 W is below 150 W, the lowest limit that can be set"),
+        (400.0, "400 W is above the default limit, 300 W, beyond which nothing is told"),
+        (0.55, "55 % of the limit: below 60 % cards differ"),
+    ],
+)
+def test_a_cap_that_is_not_measured_or_cannot_be_set_has_no_numbers(cap: float, why: str) -> None:
     found = expect(JOB, V100, cap, ENERGY, 32)
-    assert found.power_w.unknown is not None
+    assert why in (found.power_w.unknown or "")
+
+
+def test_errors_beyond_all_measure_are_not_known_and_a_hair_above_the_limit_is_the_limit() -> None:
+    assert "more than 50 %" in (expect(replace(JOB, error=1e300), V100, None, ENERGY, 32).power_w.unknown or "")
+    assert expect(JOB, V100, 300.0000001, ENERGY, 32).power_w.value is not None
 
 
 def test_costs_are_those_of_the_metrics() -> None:

@@ -14,7 +14,10 @@ from autocap.errors import MemoryUnavailable
 from autocap.records import RelativePoint
 from autocap.runlog.memory.card import (
     CARD_FORMAT,
+    MOST_CARD_POINTS,
     MOST_CARDS,
+    MOST_GPUS,
+    MOST_HANDED_BYTES,
     MOST_JOBS,
     CardCurve,
     CardRecord,
@@ -112,13 +115,30 @@ def test_no_more_models_are_kept_than_there_is_room_for(store: MemoryStore) -> N
     assert [one.model for one in store.cards()] == [f"card {number}" for number in range(MOST_CARDS + 2, 2, -1)]
 
 
+def test_of_too_many_models_those_go_first_of_which_nothing_was_measured_here(store: MemoryStore) -> None:
+    store.write_card(record(model="own"))
+    for number in range(MOST_CARDS):
+        store.write_card(handed_on(record(model=f"card {number}")))
+    kept = {one.model for one in store.cards()}
+    assert len(kept) == MOST_CARDS
+    assert kept >= {"own", f"card {MOST_CARDS - 1}"}
+
+
+def test_the_largest_file_for_others_can_be_taken_in() -> None:
+    points = [point(1 / 3 + number / 700, 0.1234567890123456, 1.1234567890123456) for number in range(MOST_CARD_POINTS)]
+    jobs = [shown(f"{number:02d}", 0.5 + number / 70, *points) for number in range(MOST_JOBS)]
+    assert MOST_CARDS * len(cards_bytes([record(*jobs)])) <= MOST_HANDED_BYTES
+    many = [replace(one, gpus=tuple(f"GPU-{place:036d}" for place in range(MOST_GPUS))) for one in jobs]
+    assert card_bytes(record(*many))
+
+
 def test_who_forgets_a_job_forgets_what_it_told_of_cards(store: MemoryStore) -> None:
     store.write(entry("aa"))
     store.write_card(record(shown("aa"), shown("bb")))
     store.write_card(record(shown("aa"), model="other"))
     store.forget(entry("aa").key)
     assert [one.curves for one in store.cards()] == [(shown("bb"),)]
-    assert store.forget_all() == 0
+    assert store.forget_all() == (0, 1)
     assert list(store.place.iterdir()) == []
 
 
@@ -177,16 +197,22 @@ def damaged(change: Callable[[Any], object]) -> bytes:
         (damaged(lambda file: file.update(cards=[])), "1 to 16 cards"),
         (damaged(lambda file: file.update(cards=file["cards"] * 2)), "a card twice"),
         (damaged(lambda file: file["cards"][0].update(command="rm")), "keys that it should not have"),
-        (damaged(lambda file: file["cards"][0].update(model="")), "model take 1 to 200"),
+        (damaged(lambda file: file["cards"][0].update(model="")), "model may have 1 to 200"),
         (damaged(lambda file: file["cards"][0].update(format=7)), "its format is 7"),
-        (damaged(lambda file: file["cards"][0].update(curves=[])), "1 to 16 jobs"),
+        (damaged(lambda file: file["cards"][0].update(curves=[])), "it has 0 curves, and may have 1 to 16"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(draw=9.0)), "card 1: curve 1: draw is 9"),
-        (damaged(lambda file: file["cards"][0]["curves"][0].update(draw=1e300)), "card 1"),
+        (
+            damaged(lambda file: file["cards"][0]["curves"][0].update(draw=1e300)),
+            "draw: a number is not finite, or bey",
+        ),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(job="me")), "64 hexadecimal digits"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(gpus=["GPU-1"])), "on which machine"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(measured_at="now")), "no moment"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(driver="../..")), "driver"),
-        (damaged(lambda file: file["cards"][0]["curves"][0].update(points=[])), "1 to 40 points"),
+        (
+            damaged(lambda file: file["cards"][0]["curves"][0].update(points=[])),
+            "it has 0 points, and may have 1 to 40",
+        ),
         (damaged(lambda file: file["cards"][0]["curves"][0]["points"][0].update(time=-1.0)), "time of a point is -1"),
         (damaged(lambda file: file["cards"][0]["curves"][0].update(draw=0.7)), "digest of a curve"),
     ],
@@ -197,8 +223,29 @@ def test_a_file_that_is_none_of_ours_is_refused_and_says_why(text: bytes, wrong:
 
 
 def test_a_record_too_damaged_to_be_read_is_not_written(store: MemoryStore) -> None:
-    with pytest.raises(MemoryUnavailable, match=r"what this run has shown of the card .* draw is 5"):
+    with pytest.raises(MemoryUnavailable, match=r"what is known of Quadro RTX 6000 is not kept: .* draw is 5"):
         store.write_card(record(shown("a", 5.0)))
     with pytest.raises(ValueError, match="of another card"):
         card_from(card_bytes(record()), "0" * 64)
     assert digest(shown("a")) == digest(replace(shown("b"), gpus=(), work=""))
+
+
+@pytest.mark.slow
+def test_what_another_autocap_has_removed_meanwhile_stops_nothing(store: MemoryStore, monkeypatch) -> None:
+    for number in range(MOST_CARDS):
+        store.write_card(record(model=f"card {number}"))
+    store.write(entry("aa"))
+    unlink, lost = os.unlink, list[str]()
+
+    def slow(name: str, *, dir_fd: int) -> None:
+        if not lost:
+            lost.append(name)
+            unlink(name, dir_fd=dir_fd)
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", slow)
+    store.write_card(record(model="one more"))
+    assert len(lost) == 1
+    lost.clear()
+    assert store.forget_all() == (1, MOST_CARDS)
+    assert list(store.place.iterdir()) == []

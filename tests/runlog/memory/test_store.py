@@ -69,7 +69,7 @@ def test_its_place_is_the_users_own_also_under_sudo() -> None:
 
 
 def test_what_is_kept_is_read_again_and_is_the_users_alone(store: MemoryStore) -> None:
-    assert (store.read(entry().key), store.entries(), store.forget_all()) == (None, [], 0)
+    assert (store.read(entry().key), store.entries(), store.forget_all()) == (None, [], (0, 0))
     made = entry()
     before = os.umask(0)
     try:
@@ -166,7 +166,9 @@ def test_where_nothing_can_be_kept_that_is_an_error_and_nothing_is_left(store, t
     (tmp_path / "file").touch()
     blocked = MemoryStore(tmp_path / "file" / "memory")
     assert blocked.read(entry().key) is None
-    with pytest.raises(MemoryUnavailable, match=r"memory cannot be written: Not a directory; make room or set its"):
+    with pytest.raises(
+        MemoryUnavailable, match=r"memory cannot be written: Not a directory; make it a directory of your"
+    ):
         blocked.write(entry())
     (made,) = kept(store, "aa")
 
@@ -193,7 +195,7 @@ def test_forgetting_removes_the_files_also_what_cannot_be_used_and_nothing_else(
     store.forget(first.key)
     store.forget(first.key)
     assert store.read(first.key) is None
-    assert store.forget_all() == 1
+    assert store.forget_all() == (1, 0)
     assert os.listdir(store.place) == ["notes.txt"]
 
 

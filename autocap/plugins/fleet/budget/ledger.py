@@ -43,7 +43,8 @@ class Loans:
         over = {borrower for borrower, begun_s in self._begun_s.items() if t_s >= begun_s + LOAN_S}
         before, self._begun_s = self._begun_s, {}
         charged_w = [one.curve.devices * cap_w for one, cap_w in zip(jobs, caps_w, strict=True)]
-        spare_w = sum(charged_w) - sum(one.curve.devices * one.lowest_w for one in jobs)
+        above_w = [own_w - one.curve.devices * one.lowest_w for one, own_w in zip(jobs, charged_w, strict=True)]
+        spare_w, free_w = sum(above_w), max(0.0, budget_w - sum(charged_w))
         lent_w, chosen = 0.0, [False] * len(jobs)
         for place in sorted(range(len(jobs)), key=lambda place: before.get(jobs[place].place, np.inf)):
             one, cap_w = jobs[place], float(caps_w[place])
@@ -53,10 +54,12 @@ class Loans:
             if not wanted or top_w - cap_w < _NEAR_W:
                 continue
             more_w = one.curve.devices * (top_w - cap_w)
-            others_w = spare_w - (charged_w[place] - one.curve.devices * one.lowest_w)
-            if lent_w + more_w <= _SHARE * budget_w or (not lent_w and more_w <= _ALONE * others_w):
+            others_w = spare_w - above_w[place]
+            can_be = lent_w + more_w <= others_w + free_w  # or they would have less than their lowest caps
+            if can_be and (lent_w + more_w <= _SHARE * budget_w or (not lent_w and more_w <= _ALONE * others_w)):
                 chosen[place] = True
                 lent_w += more_w
+                spare_w = others_w
                 self._begun_s[one.place] = before.get(one.place, t_s)
         for borrower in before.keys() - self._begun_s.keys():  # whatever it has come to
             self._rest_s[borrower] = t_s + _REST_S

@@ -206,6 +206,15 @@ def test_nothing_is_lent_that_others_cannot_give_nor_where_joules_alone_count(po
     assert confirmed(book, 0.0)["a"] < 0.9 * HIGH_W
 
 
+def test_what_nobody_has_to_spare_is_not_lent() -> None:
+    book = ledger(1200.0)
+    book.join(0.0, "a", prior(LOW_W, HIGH_W, devices=4), HIGH_W)
+    book.curve("a", replace(measured(0.03), devices=4))
+    assert confirmed(book, 0.0) == {"a": HIGH_W}
+    book.budget(EVERY_S, 1094.0)  # nine percent less, which would be within what may be lent
+    assert confirmed(book, EVERY_S)["a"] <= 1094.0 / 4
+
+
 class World(RuleBasedStateMachine):
     """Jobs, and what they really have set: orders arrive late, out of order or never."""
 
