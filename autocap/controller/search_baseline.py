@@ -131,13 +131,13 @@ class SearchBaseline:
         self._told.predictions()
         if off is not None and baseline.period_s < before.period_s:
             self._prober.begin_anew(warmed_up=True)
-            why = f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}"
+            seen = f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}"
             if self._was_off or self._doubts.is_pending:
-                gone = self._doubts.of_all(why)
+                gone = self._doubts.of_all(seen)
                 self._doubts.drop()
             elif before.period_s > TUNING.revisit_warmed_up * baseline.period_s:
                 between_s = math.sqrt(before.period_s * baseline.period_s)
-                gone = [one for one in self._doubts.of_all(why) if tried_s[one.setting] > between_s]
+                gone = [one for one in self._doubts.of_all(seen) if tried_s[one.setting] > between_s]
             self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")
