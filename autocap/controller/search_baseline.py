@@ -137,7 +137,8 @@ class SearchBaseline:
                 self._doubts.drop()
             elif before.period_s > TUNING.revisit_warmed_up * baseline.period_s:
                 between_s = math.sqrt(before.period_s * baseline.period_s)
-                gone = [one for one in self._doubts.of_all(seen) if tried_s[one.setting] > between_s]
+                doubted = {one.setting for one in gone} | {cap for cap, tried in tried_s.items() if tried > between_s}
+                gone = [one for one in self._doubts.of_all(seen) if one.setting in doubted]
             self._was_off = True
         for one in gone if off is not None else ():
             self._withdraw(one.setting, f"the job has changed since: {one.why}")
