@@ -48,8 +48,8 @@ def test_all_that_real_jobs_do_is_among_the_scenarios() -> None:
     [
         (replace(KEPT, regret_pct=1.6), "kept cap within 1.5 % of the best: 0.0 %"),
         (replace(KEPT, over_pct=0.6), "kept cap above the arrival limit's cost: worst +0.60 %"),
-        (replace(KEPT, noticed_after=61.0), "noticed within 60 iterations in 0 of 1"),
-        (replace(KEPT, noticed_after=None), "noticed within 60 iterations in 0 of 1"),
+        (replace(KEPT, noticed_after=61.0), "noticed within 60 iterations and the time it has to last in 0 of 1"),
+        (replace(KEPT, noticed_after=None), "noticed within 60 iterations and the time it has to last in 0 of 1"),
         (replace(KEPT, retunes=5), "searches anew without a change: 5 in 40000"),
         (replace(KEPT, saving_off=2.5), "reported saving within two standard errors of the truth: 50.0 %"),
         (replace(KEPT, back=False), "limits not back: 1"),

@@ -194,7 +194,7 @@ def test_values_are_told_as_they_change(run: Path) -> None:
     lines = [line for event in read_events(run) if (line := wording.line(event)) is not None]
     told = [line for line in lines if "per kWh" in line]
     assert told[0] == "the energy price is 0.2 EUR per kWh"
-    assert told[1].startswith("following to 145 W at 0.2 EUR per kWh: ")
+    assert told[1].startswith("following to 125 W at 0.2 EUR per kWh: ")
     assert told[2] == "the energy price is 0.02 EUR per kWh"
     assert told[3].startswith("following to 260 W at 0.02 EUR per kWh: ")
     assert lines[1] == "the energy price is read from 'file:price.csv'"
