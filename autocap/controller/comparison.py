@@ -8,7 +8,7 @@ from enum import Enum, auto
 from autocap.controller.tuning import TUNING
 from autocap.knobs import POWER_LIMIT, Knob
 from autocap.measurement.batches import as_at, compared, together, with_errors
-from autocap.measurement.drift import differences, impossible
+from autocap.measurement.drift import impossible, sped_up
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
@@ -31,11 +31,6 @@ class Comparison:
         self._outer = [] if opening is None else [opening]
         self._inner: list[Measurement] = []
         self._given = len(self._outer)
-
-    @property
-    def settings(self) -> tuple[Caps, Caps]:
-        """The outer and the inner caps, watts per device."""
-        return self.outer_w, self.inner_w
 
     @property
     def begun(self) -> bool:
@@ -71,12 +66,9 @@ class Comparison:
 
     @property
     def faster(self) -> float:
-        """By what the window added last was faster than the one before at the same caps: 1 where that is within their
-        errors, and where it was slower."""
+        """By what the window added last was faster than the one before at the same caps, as `sped_up` has it."""
         same = self._outer if self.inner_next else self._inner
-        if len(same) < 2 or differences(same[-2], same[-1]) is None:
-            return 1.0
-        return max(1.0, same[-2].period_s / same[-1].period_s)
+        return sped_up(same[-2], same[-1]) if len(same) > 1 else 1.0
 
     @property
     def both(self) -> tuple[Measurement, Measurement]:

@@ -430,7 +430,8 @@ class Exploration:
                 return self._doubted(setting, wrong)
         comparison.add(result.measurement)
         if self._baseline.warms_up(comparison.faster):
-            self._under_way = Confirming(comparison=Comparison(*comparison.settings), held=step.held)
+            anew = Comparison(comparison.outer_w, comparison.inner_w)
+            self._under_way = Confirming(comparison=anew, held=step.held)
             return steps.WindowEnded()
         fewest = 1 if self._prober.is_quiet else TUNING.confirm_rounds_beside_others
         found = judge(comparison, self.search.metric, fewest, self.search.knob)

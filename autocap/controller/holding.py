@@ -126,8 +126,8 @@ class HoldPlan:
     def hold(self, decision: Kept, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
-        self.decisions += not checked
         if not checked:
+            self.decisions += 1
             self._search_s = now_s - self._searched_from_s
         return Hold(
             decision.reference,

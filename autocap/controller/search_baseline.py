@@ -11,7 +11,7 @@ from autocap.controller.doubts import Doubts
 from autocap.controller.search import Search
 from autocap.controller.steps import JobSeemsChanged
 from autocap.controller.tuning import TUNING
-from autocap.measurement.drift import changed_since, differences
+from autocap.measurement.drift import changed_since, differences, sped_up
 from autocap.measurement.prober import Prober
 from autocap.metrics import ratios
 from autocap.records import Measurement
@@ -75,7 +75,7 @@ class SearchBaseline:
         drift cancels, as what follows is compared with the baseline of its own time."""
         if measured is None:
             self.revisits.made(self._context.now_s, None)
-        elif self.rough or (self._doubts.is_pending and self._is_faster(measured)):
+        elif self.rough or (self._doubts.is_pending and sped_up(self._search.baseline, measured) > 1):
             self.refine(measured, rough=self._doubts.is_pending)  # a burst may go on
         else:
             changed = self.changed(measured, then_w)
@@ -98,11 +98,6 @@ class SearchBaseline:
             return None
         sure, self._looks_changed = self._looks_changed, True
         return JobSeemsChanged(why=why, sure=sure, then_w=setting)
-
-    def _is_faster(self, measured: Measurement) -> bool:
-        """Whether the job is faster than at the baseline so far, beyond the errors of both, as one that warms up is."""
-        before = self._search.baseline
-        return measured.period_s < before.period_s and differences(before, measured) is not None
 
     def warms_up(self, faster: float) -> bool:
         """Whether a job that is so many times as fast as just before may be warming up, so that nothing that was seen
@@ -129,13 +124,14 @@ class SearchBaseline:
         trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
         self._context.announce(events.BaselineRefined(t_s=self._context.now_s, measurement=baseline, trials=trials))
         self._told.predictions()
-        if off is not None and baseline.period_s < before.period_s:
+        faster = sped_up(before, baseline)
+        if faster > 1:
             self._prober.begin_anew(warmed_up=True)
             seen = f"{off} per iteration {self._search.knob.said(_AT_ARRIVAL)}"
             if self._was_off or self._doubts.is_pending:
                 gone = self._doubts.of_all(seen)
                 self._doubts.drop()
-            elif before.period_s > TUNING.revisit_warmed_up * baseline.period_s:
+            elif faster > TUNING.revisit_warmed_up:
                 between_s = math.sqrt(before.period_s * baseline.period_s)
                 doubted = {one.setting for one in gone} | {cap for cap, tried in tried_s.items() if tried > between_s}
                 gone = [one for one in self._doubts.of_all(seen) if one.setting in doubted]

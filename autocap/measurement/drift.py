@@ -235,6 +235,11 @@ def differences(before: Measurement, now: Measurement) -> str | None:
     return " and ".join(told) or None
 
 
+def sped_up(before: Measurement, now: Measurement) -> float:
+    """How many times as fast as before the same caps are now: 1 where they are slower, or agree."""
+    return max(1.0, before.period_s / now.period_s) if differences(before, now) is not None else 1.0
+
+
 def impossible(found: Measurement, other: Measurement, knob: Knob = POWER_LIMIT) -> str | None:
     """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
     cap falls, nor slower as it rises, nor slower by far more than its cap falls. Of another knob only its order counts,
